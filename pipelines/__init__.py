@@ -19,17 +19,6 @@ from tfx_distribute.trainer_module import lazy_names
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.plan.run_plan import RunPlan
     from tfx_distribute.pipelines.python_api import compile_pipeline, compile_spec, load, make_plan, run
-    from tfx_distribute.pipelines.runners.kubeflow.settings import (
-        GangScheduling,
-        KubeflowSettings,
-        Secret,
-        SecurityContext,
-        Volume,
-    )
-    from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
-    from tfx_distribute.pipelines.runners.local.runner import NodeError
-    from tfx_distribute.pipelines.runners.local.settings import LocalSettings
-    from tfx_distribute.pipelines.runners.vertex.settings import VertexSettings
     from tfx_distribute.pipelines.spec.beam import Beam
     from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration
     from tfx_distribute.pipelines.spec.pipeline import (
@@ -46,6 +35,17 @@ if TYPE_CHECKING:
     )
     from tfx_distribute.pipelines.spec.targets import Targets
     from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
+    from tfx_distribute.pipelines.targets.kubeflow.settings import (
+        GangScheduling,
+        KubeflowSettings,
+        Secret,
+        SecurityContext,
+        Volume,
+    )
+    from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
+    from tfx_distribute.pipelines.targets.local.runner import NodeError
+    from tfx_distribute.pipelines.targets.local.settings import LocalSettings
+    from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
 __all__ = [
@@ -91,11 +91,11 @@ __getattr__, __dir__ = lazy_names.export(
         "..trainer_module.errors": ("ConfigurationError",),
         ".plan.run_plan": ("RunPlan",),
         ".python_api": ("compile_pipeline", "compile_spec", "load", "make_plan", "run"),
-        ".runners.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "SecurityContext", "Volume"),
-        ".runners.local.results": ("MetricResult", "RunResult"),
-        ".runners.local.runner": ("NodeError",),
-        ".runners.local.settings": ("LocalSettings",),
-        ".runners.vertex.settings": ("VertexSettings",),
+        ".targets.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "SecurityContext", "Volume"),
+        ".targets.local.results": ("MetricResult", "RunResult"),
+        ".targets.local.runner": ("NodeError",),
+        ".targets.local.settings": ("LocalSettings",),
+        ".targets.vertex.settings": ("VertexSettings",),
         ".spec.beam": ("Beam",),
         ".spec.machines": ("MachineSpec", "Toleration"),
         ".spec.pipeline": (

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfx_distribute.pipelines.runners import target as target_lib
-from tfx_distribute.pipelines.runners.local.target import LocalTarget
+from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.targets import target as target_lib
+from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from tfx_distribute.pipelines.plan.run_plan import RunPlan
-    from tfx_distribute.pipelines.runners.local.results import RunResult
+    from tfx_distribute.pipelines.targets.local.results import RunResult
 
 
 def load(path: str | Path, parameters: Mapping[str, Scalar] | None = None) -> PipelineSpec:
@@ -113,7 +114,7 @@ def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":
     """
     from tfx_distribute.pipelines.plan import run_plan
 
-    return run_plan.make_plan(spec, user_module.find(spec), target_lib.get(target)(spec))
+    return run_plan.make_plan(spec, user_module.find(spec), target_names.get(target)(spec))
 
 
 def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> target_lib.Package:

@@ -12,8 +12,8 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
-from tfx_distribute.components.evaluator import baseline, extractors, report, thresholds
-from tfx_distribute.components.report import artifact_types
+from tfx_distribute.components.evaluator import baseline, extractors, report
+from tfx_distribute.components.report import artifact_types, thresholds
 
 UNUSABLE_BASELINE = "unusable_baseline"
 REPORT = "report"

@@ -10,7 +10,7 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, validation_result_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 
-from tfx_distribute.components.evaluator import thresholds as thresholds_lib
+from tfx_distribute.components.report import thresholds as thresholds_lib
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
 MAX_ROC_POINTS = 100

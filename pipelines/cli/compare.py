@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from tfx_distribute.pipelines.compare.combinations import Combination, Scaling
     from tfx_distribute.pipelines.compare.comparison import Outcome
-    from tfx_distribute.pipelines.runners.local.paths import RunPaths
     from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.pipelines.targets.local.paths import RunPaths
 
 
 @click.command()
@@ -115,8 +115,8 @@ def _load(
     """Reads the pipeline and makes its combinations; ends the program on a mistake."""
     from tfx_distribute.pipelines.compare import combinations as combinations_lib
     from tfx_distribute.pipelines.compare import grid, machine
-    from tfx_distribute.pipelines.runners.local.target import LocalTarget
     from tfx_distribute.pipelines.spec import loader, user_module
+    from tfx_distribute.pipelines.targets.local.target import LocalTarget
 
     try:
         spec = loader.load(pipeline)
@@ -133,7 +133,7 @@ def _load(
 
 def _folder(paths: "RunPaths") -> "Path":
     """Returns the folder for the results of a comparison."""
-    from tfx_distribute.pipelines.runners.local.paths import COMPARISON
+    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
 
     return paths.root / "compare" / paths.run_id.removeprefix(COMPARISON)
 
@@ -160,7 +160,7 @@ def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int
         with garbage_collection.paused():
             from tfx_distribute.pipelines.cli import node_errors
             from tfx_distribute.pipelines.compare import trainings
-            from tfx_distribute.pipelines.runners.local import runner
+            from tfx_distribute.pipelines.targets.local import runner
 
         labels = [f"{number} {grid.describe(each.values)}".strip() for number, each in enumerate(combinations, 1)]
         with (

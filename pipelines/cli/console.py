@@ -35,8 +35,8 @@ from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
 from tfx_distribute.trainer_module.lifecycle.progress import LOG_SECONDS, Progress, log_interval
 
 if TYPE_CHECKING:
-    from tfx_distribute.pipelines.runners.local.paths import RunPaths
-    from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
+    from tfx_distribute.pipelines.targets.local.paths import RunPaths
+    from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
 MAX_TRIALS = 20  # that are shown after a run
@@ -293,7 +293,7 @@ def format_header(spec: PipelineSpec) -> Text:
 
 def print_anomalies(console: Console, paths: "RunPaths") -> None:
     """Prints a line about the anomalies of a run's data, if there are any."""
-    from tfx_distribute.pipelines.runners.local import report, runs
+    from tfx_distribute.pipelines.targets.local import report, runs
 
     if anomalies := report.describe_anomalies(runs.find([paths.root], paths.run_id)):
         console.print(f"    anomalies  {anomalies}", style="yellow", markup=False)
@@ -301,7 +301,7 @@ def print_anomalies(console: Console, paths: "RunPaths") -> None:
 
 def print_commands(console: Console, paths: "RunPaths") -> None:
     """Prints the commands that show a run: its report, and TensorBoard for its logs."""
-    from tfx_distribute.pipelines.runners.local import commands, runs
+    from tfx_distribute.pipelines.targets.local import commands, runs
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli import compare, project, remote, runs, shell
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
@@ -25,8 +26,8 @@ from tfx_distribute.pipelines.cli.options import (
     load,
     refuse,
 )
-from tfx_distribute.pipelines.runners import target as target_lib
-from tfx_distribute.pipelines.runners.local.target import LocalTarget
+from tfx_distribute.pipelines.targets import target as target_lib
+from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.trainer_module import lines, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.lifecycle import process_log
@@ -58,7 +59,7 @@ def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **opt
     With --target, checks for that platform instead of this machine: its settings, its
     machines, and that its steps can reach the data.
     """
-    target_class = target_lib.get(target_name)
+    target_class = target_names.get(target_name)
     check_options(target_class, options)
     target, module = load(pipeline, parameters, target_class, options)
     platform = "" if target.runs_here else f" for {target.title}"
@@ -77,7 +78,7 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: s
     --target, also what the Trainer's step would create there for training: a TFJob, a
     JobSet or a CustomJob.
     """
-    target_class = target_lib.get(target_name)
+    target_class = target_names.get(target_name)
     check_options(target_class, options)
     target, module = load(pipeline, parameters, target_class, options)
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
@@ -190,7 +191,7 @@ def _run(  # type: ignore[no-untyped-def]
     except ConfigurationError:
         raise
     except Exception as error:
-        from tfx_distribute.pipelines.runners.local.runner import NodeError
+        from tfx_distribute.pipelines.targets.local.runner import NodeError
 
         full_disk, message = node_errors.find_full_disk(folders), ""
         if isinstance(error, NodeError):

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.pipelines import target_names
+from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.trainer_module.lifecycle import process_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from tfx_distribute.pipelines.runners.target import Target
     from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.pipelines.targets.target import Target
 
 TargetT = TypeVar("TargetT", bound="Target[Any]")
 
@@ -40,7 +41,7 @@ def target_option(help_text: str) -> "Callable[[Any], Any]":
     return click.option(
         "--target",
         "target_name",
-        type=click.Choice(target_lib.names()),
+        type=click.Choice(target_names.names()),
         default="local",
         show_default=True,
         help=help_text,

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from tfx_distribute.pipelines.cli.options import PARAMETER, add_options, check_options, load, refuse
-from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.pipelines.targets import target as target_lib
 
 REMOTE_TARGETS = target_lib.remote_targets()
 
@@ -47,7 +47,7 @@ def manifests(pipeline: str | None, target_name: str, parameters: tuple[str, ...
         refuse("PIPELINE: is missing")
     if parameters:
         refuse("--parameter: belongs to a pipeline; write PIPELINE too")
-    from tfx_distribute.pipelines.runners.kubeflow import rbac
+    from tfx_distribute.pipelines.targets.kubeflow import rbac
 
     namespace, account = options["namespace"], options["service_account"]
     click.echo(rbac.make_manifests_yaml(namespace or rbac.DEFAULT_NAMESPACE, account or rbac.DEFAULT_ACCOUNT), nl=False)

@@ -17,12 +17,12 @@ from tfx_distribute.pipelines.cli.options import (
     quiet,
     refuse,
 )
-from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
-    from tfx_distribute.pipelines.runners.target import Package, RemoteTarget
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.pipelines.targets.target import Package, RemoteTarget
 
 REMOTE_TARGETS = target_lib.remote_targets()
 TARGET = click.option(
@@ -114,8 +114,8 @@ def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, A
 
     They are the compiled pipeline's defaults too, but people look for them there.
     """
-    from tfx_distribute.pipelines.runners import tfx_pipeline
     from tfx_distribute.pipelines.spec import loader
+    from tfx_distribute.pipelines.targets import tfx_pipeline
 
     names = {name if name not in spec.trainer.hparams else "hparams" for name in loader.parse_parameters(parameters)}
     return {name: value for name, value in tfx_pipeline.get_parameter_values(spec).items() if name in names}

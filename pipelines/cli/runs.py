@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli.options import add_options, check_options, quiet, refuse, target_option
-from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tfx_distribute.pipelines.runners.local.runs import Run
-    from tfx_distribute.pipelines.runners.remote_runs import RemoteRun, RemoteRuns
+    from tfx_distribute.pipelines.targets.local.runs import Run
+    from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns
 
 REMOTE_TARGETS = target_lib.remote_targets()
 ROOT = click.option(
@@ -44,7 +45,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
     """
     found = _find(root, run)
     with _without_logs():
-        from tfx_distribute.pipelines.runners.local import report as report_lib
+        from tfx_distribute.pipelines.targets.local import report as report_lib
 
         made = report_lib.make(found)
     path = Path(output) if output else report_lib.default_path(found)
@@ -114,9 +115,9 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     _check_local(options)
     found = _find(root, run)
     with _without_logs():
-        from tfx_distribute.pipelines.runners.local import commands as commands_lib
-        from tfx_distribute.pipelines.runners.local import comparison
-        from tfx_distribute.pipelines.runners.local import report as report_lib
+        from tfx_distribute.pipelines.targets.local import commands as commands_lib
+        from tfx_distribute.pipelines.targets.local import comparison
+        from tfx_distribute.pipelines.targets.local import report as report_lib
 
         metrics, missing = comparison.read_metrics(found)
         anomalies = report_lib.describe_anomalies(found)
@@ -152,7 +153,7 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
             if (other.id, other.root) == (run.id, run.root):
                 refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
     with _without_logs():
-        from tfx_distribute.pipelines.runners.local import comparison
+        from tfx_distribute.pipelines.targets.local import comparison
 
         read = [comparison.read_metrics(run) for run in found]
     result = comparison.compare(found, [metrics for metrics, _ in read], [text for _, texts in read for text in texts])
@@ -195,7 +196,7 @@ def logs(run: str | None, root: str | None, process: str | None) -> None:
 def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> None:
     """Starts TensorBoard with the logs of runs: trainings, and trials of searches."""
     found = [_find(root, name) for name in names or (None,)]
-    from tfx_distribute.pipelines.runners.local import commands
+    from tfx_distribute.pipelines.targets.local import commands
 
     folders = commands.find_tensorboard_folders(found)
     if not folders:
@@ -233,7 +234,7 @@ def _cancel_local(run: "Run") -> str:
     import signal
     import socket
 
-    from tfx_distribute.pipelines.runners.local import runs as runs_lib
+    from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     holder = runs_lib.read_holder(run.root) if run.state == "running" else None
     if run.state != "running":
@@ -295,18 +296,18 @@ def _refusing_errors() -> "Iterator[None]":
 
 
 def _check_local(options: "dict[str, Any]") -> None:
-    check_options(target_lib.get("local"), options)
+    check_options(target_names.get("local"), options)
 
 
 def _list(root: str | None) -> "list[Run]":
-    from tfx_distribute.pipelines.runners.local import runs as runs_lib
+    from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with _refusing_errors():
         return runs_lib.list_runs(runs_lib.find_roots(root), None if root else _warn)
 
 
 def _find(root: str | None, name: str | None) -> "Run":
-    from tfx_distribute.pipelines.runners.local import runs as runs_lib
+    from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with _refusing_errors():
         return runs_lib.find(runs_lib.find_roots(root), name, None if root else _warn)

@@ -11,11 +11,11 @@ from tfx_distribute.pipelines.cli import console as console_lib
 from tfx_distribute.trainer_module import garbage_collection
 
 if TYPE_CHECKING:
-    from tfx_distribute.pipelines.runners.local.paths import RunPaths
-    from tfx_distribute.pipelines.runners.local.results import RunResult
-    from tfx_distribute.pipelines.runners.local.runner import NodeEnded, NodeStarted
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.pipelines.targets.local.paths import RunPaths
+    from tfx_distribute.pipelines.targets.local.results import RunResult
+    from tfx_distribute.pipelines.targets.local.runner import NodeEnded, NodeStarted
     from tfx_distribute.trainer_module.job.cluster import ClusterTask
     from tfx_distribute.trainer_module.lifecycle.progress import Progress
 
@@ -47,7 +47,7 @@ def run(
     # components before the Trainer.
     with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
         with garbage_collection.paused():
-            from tfx_distribute.pipelines.runners.local import runner
+            from tfx_distribute.pipelines.targets.local import runner
             from tfx_distribute.trainer_module.training import autograph
 
         autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras

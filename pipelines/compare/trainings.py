@@ -17,11 +17,11 @@ from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.compare import measurement as measurement_lib
 from tfx_distribute.pipelines.compare.combinations import Combination
 from tfx_distribute.pipelines.compare.comparison import FAILED, MEASURED, SKIPPED, Outcome, make_outcome
-from tfx_distribute.pipelines.runners import tfx_pipeline
-from tfx_distribute.pipelines.runners.local import runner, upstream
-from tfx_distribute.pipelines.runners.local.paths import RunPaths
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
+from tfx_distribute.pipelines.targets import tfx_pipeline
+from tfx_distribute.pipelines.targets.local import runner, upstream
+from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError
 from tfx_distribute.trainer_module.job import step_plan
 from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingJob

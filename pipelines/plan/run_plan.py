@@ -14,10 +14,10 @@ from typing import Any
 
 from tfx_distribute.components.tuner.search import Search, trial_options
 from tfx_distribute.components.tuner.value_range import Value
-from tfx_distribute.pipelines.runners.target import Target, local_address
 from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
+from tfx_distribute.pipelines.targets.target import Target, local_address
 from tfx_distribute.trainer_module.job import layout_rules, strategy_table
 from tfx_distribute.trainer_module.job import shard_plan as shards_lib
 from tfx_distribute.trainer_module.job.cluster import (

@@ -111,7 +111,7 @@ def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None
 
     Args:
       spec: The pipeline.
-      name: Name of the target, a key of `runners.target.TARGETS`.
+      name: Name of the target, a key of `targets.target.TARGETS`.
       settings: Setting -> value of a command's option; None keeps the pipeline file's
         value.
 

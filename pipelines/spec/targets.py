@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, create_model
 
-from tfx_distribute.pipelines.runners import target as target_lib
+from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.spec.base import SpecModel
 
 SettingsT = TypeVar("SettingsT", bound=SpecModel)
@@ -21,7 +21,7 @@ class _Targets(SpecModel):
         return next((value for value in values if isinstance(value, settings)), None)
 
 
-def _field(target: type[target_lib.Target[Any]]) -> tuple[Any, Any]:
+def _field(target: type[Any]) -> tuple[Any, Any]:
     settings = target.settings_class()
     description = f"{target.title}."
     if any(field.is_required() for field in settings.model_fields.values()):
@@ -38,5 +38,5 @@ else:
         __base__=_Targets,
         __doc__="Settings of each platform that a pipeline runs on.",
         __module__=__name__,
-        **{name: _field(target_lib.get(name)) for name in target_lib.names()},
+        **{name: _field(target_names.get(name)) for name in target_names.names()},
     )

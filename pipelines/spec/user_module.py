@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.pipelines.runners.local.settings import LocalSettings
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -122,7 +121,7 @@ def find(spec: PipelineSpec) -> Module:
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns the local files and folders of a pipeline's data and results."""
     source = None if spec.data.example_gen else spec.data.source[1]
-    local = spec.targets.find(LocalSettings)
+    local = getattr(spec.targets, "local", None)
     base_model = None if spec.trainer.base_model == LATEST_BLESSED else spec.trainer.base_model
     paths = (source, spec.data.schema_file, base_model, spec.push and spec.push.directory, local and local.root)
     # Not Path.expanduser(), which fails without such a home folder: the code that uses

@@ -2,7 +2,7 @@
 
 Each package imports only from those below it:
 
-* `tfx_distribute.pipelines`: the declarative pipeline, its runners and the command
+* `tfx_distribute.pipelines`: the declarative pipeline, its targets and the command
   line.
 * `tfx_distribute.components`: TFX components and the launchers of training clusters.
 * `tfx_distribute.trainer_module`: the program that every training process runs.

@@ -11,7 +11,7 @@ import pytest
 from real_cluster import make_pod, wait_until
 
 from tfx_distribute.components.launchers.errors import NoRoomError
-from tfx_distribute.pipelines.runners.kubeflow.settings import Secret, SecurityContext, Volume
+from tfx_distribute.pipelines.targets.kubeflow.settings import Secret, SecurityContext, Volume
 from tfx_distribute.trainer_module.errors import TrainingError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]

@@ -11,8 +11,8 @@ from file_jobs import JOB
 from kubernetes import client
 from real_cluster import CLAIM, wait_until
 
-from tfx_distribute.pipelines.runners.kubeflow.rbac import NAME as ROLE
-from tfx_distribute.pipelines.runners.kubeflow.settings import Volume
+from tfx_distribute.pipelines.targets.kubeflow.rbac import NAME as ROLE
+from tfx_distribute.pipelines.targets.kubeflow.settings import Volume
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]

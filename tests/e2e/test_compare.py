@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.pipelines.runners.local import runs
+from tfx_distribute.pipelines.targets.local import runs
 
 pytestmark = pytest.mark.e2e
 

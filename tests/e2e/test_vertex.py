@@ -26,8 +26,8 @@ from vertex_api import VertexApi
 from vertex_pipelines import Document, Run, VertexPipelines
 from vertex_pools import Options
 
-from tfx_distribute.pipelines.runners.vertex import client as vertex_client
 from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.targets.vertex import client as vertex_client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

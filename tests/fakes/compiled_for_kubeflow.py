@@ -5,9 +5,9 @@ from typing import Any
 
 import example_project
 
-from tfx_distribute.pipelines.runners.kubeflow.compiler import Package
-from tfx_distribute.pipelines.runners.kubeflow.target import KubeflowTarget
 from tfx_distribute.pipelines.spec import loader, user_module
+from tfx_distribute.pipelines.targets.kubeflow.compiler import Package
+from tfx_distribute.pipelines.targets.kubeflow.target import KubeflowTarget
 
 TARGET = {
     "image": "registry.example.com/team/model:1",

@@ -7,9 +7,9 @@ import example_project
 
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.launcher import LauncherSettings
-from tfx_distribute.pipelines.runners.vertex.compiler import Package
-from tfx_distribute.pipelines.runners.vertex.target import VertexTarget
 from tfx_distribute.pipelines.spec import loader, user_module
+from tfx_distribute.pipelines.targets.vertex.compiler import Package
+from tfx_distribute.pipelines.targets.vertex.target import VertexTarget
 
 TARGET = {
     "image": "europe-west4-docker.pkg.dev/example-project/team/model:1",

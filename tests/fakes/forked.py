@@ -36,7 +36,7 @@ TFX = (
     "tfx_distribute.pipelines.cli.console",
     "tfx_distribute.pipelines.cli.main",
     "tfx_distribute.pipelines.cli.node_errors",
-    "tfx_distribute.pipelines.runners.local.runner",
+    "tfx_distribute.pipelines.targets.local.runner",
 )
 
 

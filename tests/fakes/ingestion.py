@@ -8,8 +8,8 @@ from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec.pipeline import Data
+from tfx_distribute.pipelines.targets import tfx_pipeline
 
 
 def resolved(data: Data) -> dict[str, Any]:

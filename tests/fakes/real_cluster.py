@@ -20,7 +20,7 @@ from kubernetes.client.exceptions import ApiException
 from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
-from tfx_distribute.pipelines.runners.kubeflow.rbac import make_manifests
+from tfx_distribute.pipelines.targets.kubeflow.rbac import make_manifests
 
 Document = dict[str, Any]
 

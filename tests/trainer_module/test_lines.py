@@ -9,7 +9,7 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
-from tfx_distribute.pipelines.runners import pipeline_ir
+from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import ConfigurationError
 

@@ -71,8 +71,8 @@ def has_trained(pod: client.V1Pod) -> bool:
     ended.
     """
     state = _training_state(pod)
-    has_ended = state is not None and state.terminated is not None
-    return pod.status.phase == "Succeeded" or (has_ended and state.terminated.exit_code == 0)
+    end = state and state.terminated
+    return pod.status.phase == "Succeeded" or (end is not None and end.exit_code == 0)
 
 
 def _training_state(pod: client.V1Pod) -> client.V1ContainerState | None:

@@ -32,7 +32,7 @@ class KubernetesSettings(LauncherSettings):
     worker: Mapping[str, Any]
     parameter_server: Mapping[str, Any]
     _: KW_ONLY
-    training: Literal["auto", "step", "pods", "jobset", "tfjob"] = "auto"  # type: ignore[assignment]
+    training: Literal["auto", "step", "pods", "jobset", "tfjob"] = "auto"
     labels: Mapping[str, str] = field(default_factory=dict)
     queue: str | None = None
     scheduling_policy: Mapping[str, Any] | None = None

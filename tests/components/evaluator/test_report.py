@@ -15,7 +15,7 @@ from tfx_distribute.components import Evaluator
 from tfx_distribute.components.evaluator import report
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.components.tuner import trials
-from tfx_distribute.pipelines.runners import pipeline_ir
+from tfx_distribute.pipelines.targets import pipeline_ir
 
 
 def evaluator(**arguments: object) -> Evaluator:

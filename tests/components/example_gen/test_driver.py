@@ -14,8 +14,8 @@ from tfx.utils import import_utils, name_utils
 
 from tfx_distribute.components import CsvExampleGen, ImportExampleGen, ParquetExampleGen
 from tfx_distribute.components.example_gen import data_files
-from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec.pipeline import Data
+from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 STRANGE = r"a [b]*? {SPAN} \d ü"

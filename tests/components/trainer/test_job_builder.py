@@ -16,8 +16,8 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import path_utils, proto_utils
 
 from tfx_distribute.components.trainer import job_builder
-from tfx_distribute.pipelines.runners import tfx_pipeline
 from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,

@@ -9,10 +9,10 @@ import pytest
 
 from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
-from tfx_distribute.pipelines.runners.local import commands, runs
-from tfx_distribute.pipelines.runners.local.paths import RunPaths
-from tfx_distribute.pipelines.runners.local.results import MetricResult, RunResult
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
+from tfx_distribute.pipelines.targets.local import commands, runs
+from tfx_distribute.pipelines.targets.local.paths import RunPaths
+from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tfx_distribute.components.report.data import Node
 from tfx_distribute.pipelines.cli import runs
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.runners.local.runs import Run
+from tfx_distribute.pipelines.targets.local.runs import Run
 
 
 def command(*arguments: str) -> Result:
@@ -109,7 +109,7 @@ def test_report_does_not_replace_pipes_and_links(run, tmp_path):
 
 
 def test_tensorboard_replaces_the_command(run, monkeypatch):
-    from tfx_distribute.pipelines.runners.local import commands
+    from tfx_distribute.pipelines.targets.local import commands
 
     started = []
     monkeypatch.setattr(runs.os, "execv", lambda program, arguments: started.append((program, arguments)))

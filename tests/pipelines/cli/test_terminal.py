@@ -11,7 +11,7 @@ from rich.text import Text
 from tfx_distribute.pipelines.cli import runs, terminal
 from tfx_distribute.pipelines.cli.console import SafeConsole
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.runners.local.runs import Run
+from tfx_distribute.pipelines.targets.local.runs import Run
 
 CLEARS = "\x1b[2J\x9b2J\u202e"
 SHOWN = r"\x1b[2J\x9b2J\u202e"

@@ -1,0 +1,359 @@
+"""Holds what the compilers of all targets share.
+
+That is TFX's own KubeflowV2DagRunner, and the settings of the Trainer for the target.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.dsl.components.base import base_component, base_node
+from tfx.dsl.components.common import resolver
+from tfx.dsl.experimental.conditionals import conditional
+from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
+from tfx.dsl.placeholder.placeholder import Placeholder
+from tfx.orchestration import data_types
+from tfx.orchestration import pipeline as pipeline_lib
+from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
+from tfx.types import standard_artifacts
+
+from tfx_distribute.components.example_gen import data_version
+from tfx_distribute.components.launchers import registry
+from tfx_distribute.components.launchers.launcher import LauncherSettings
+from tfx_distribute.components.pusher.component import Pusher
+from tfx_distribute.components.trainer import job_builder
+from tfx_distribute.components.trainer.component import Trainer
+from tfx_distribute.components.tuner.component import Tuner
+from tfx_distribute.pipelines.spec import user_module
+from tfx_distribute.pipelines.spec.machines import DEFAULT, TRAINER, MachineSpec
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+# Components that train: in their steps, or on the machines that a launcher starts.
+TRAINING = (Trainer, Tuner)
+
+_WITHIN_VALUE = re.compile(r'__class__\\*": \\*"RuntimeParameter')  # as TFX writes one in JSON
+SMALL_RETRIES = 1  # of a step that waits while other machines train
+
+
+def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
+    """Compiles a pipeline with TFX into a PipelineJob.
+
+    Args:
+      pipeline: The pipeline.
+      image: Container image of all steps.
+      schema_2_1: True for the schema 2.1.0 of open-source Kubeflow Pipelines, False for
+        2.0.0 of Vertex AI.
+
+    Raises:
+      ConfigurationError: The pipeline has a node that TFX cannot compile, or compiles
+        into something else.
+    """
+    for component in pipeline.components:
+        _check_values(component)
+        if isinstance(component, resolver.Resolver):
+            _check_producers(component, pipeline.components)
+    config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=schema_2_1)
+    # The runner checks that the name fits the schema, but writes no file.
+    runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="job.yaml" if schema_2_1 else "job.json")
+    try:
+        job = dict(runner.run(pipeline, write_out=False))
+    except ValueError as error:
+        contexts = pipeline.dsl_context_registry
+        nodes = [component.id for component in pipeline.components if conditional.get_predicates(component, contexts)]
+        if not nodes or "placeholder" not in str(error):
+            raise ConfigurationError(f"the pipeline has something that TFX cannot compile: {error}") from error
+        raise ConfigurationError(
+            f"{', '.join(nodes)}: depends on a condition that TFX cannot compile, such as one on a value; write one on a "
+            f"property of an artifact for Vertex AI, and none for Kubeflow Pipelines ({error})"
+        ) from error
+    except (AssertionError, NotImplementedError, TypeError) as error:
+        raise ConfigurationError(
+            "the pipeline has a node that TFX cannot compile for Kubeflow Pipelines and Vertex AI: it knows no subpipelines,"
+            " no ForEach, no InfraValidator, no unions of channels and no resolvers of spans; leave such nodes out, or run "
+            f"a pipeline with one of the last three with LocalDagRunner ({type(error).__name__}: {error})"
+        ) from error
+    resolvers = [component for component in pipeline.components if isinstance(component, resolver.Resolver)]
+    upstream = {node.id: sorted(other.id for other in node.upstream_nodes) for node in resolvers}
+    return {**job, "pipelineSpec": pipeline_ir.with_dependencies_of_resolvers(job["pipelineSpec"], upstream)}
+
+
+def _check_values(component: base_node.BaseNode) -> None:
+    """Checks that parameters are values or RuntimeParameters.
+
+    TFX compiles a dynamic value into the output of a task that is not there, and a
+    RuntimeParameter within a value into its own description.
+    """
+    for name, value in component.exec_properties.items():
+        if isinstance(value, Placeholder):
+            raise ConfigurationError(
+                f"{component.id}.{name}: is a dynamic value, such as channel.future()[0].value, which TFX cannot compile "
+                "for Kubeflow Pipelines and Vertex AI; write a value or a RuntimeParameter, or have the component read the "
+                "artifact"
+            )
+        if isinstance(value, str) and _WITHIN_VALUE.search(value):
+            raise ConfigurationError(
+                f"{component.id}.{name}: has a RuntimeParameter within it; values within {name} are fixed when the pipeline "
+                f"is compiled; write a value, or a RuntimeParameter for all of {name}"
+            )
+
+
+def _check_producers(node: resolver.Resolver, components: Sequence[base_node.BaseNode]) -> None:
+    """Checks that a resolver asks for no producer, if there are several.
+
+    TFX leaves it out: the resolver would take the latest artifact of any. That of the
+    latest blessed model takes the model that has the latest blessing.
+    """
+    finds_blessed = node._strategy_class is latest_blessed_model_strategy.LatestBlessedModelStrategy
+    for key, channel in node.raw_inputs.items():
+        producer, found = getattr(channel, "producer_component_id", None), channel.type
+        if finds_blessed:
+            found = standard_artifacts.ModelBlessing
+        makers = sorted(
+            component.id
+            for component in components
+            if not isinstance(component, resolver.Resolver)
+            and any(issubclass(output.type, found) for output in component.outputs.values())
+        )
+        if producer and len(makers) > 1:
+            raise ConfigurationError(
+                f"{node.id}: {key} is that of {producer} alone, but resolvers on Kubeflow Pipelines and Vertex AI take the "
+                f"latest {found.TYPE_NAME} of {', '.join(makers)}; leave producer_component_id out, or make a pipeline for "
+                "each"
+            )
+
+
+@contextlib.contextmanager
+def built_pipeline(
+    spec: PipelineSpec, module: user_module.Module, pipeline_root: str, image: str, enable_cache: bool
+) -> Iterator[tuple[pipeline_lib.Pipeline, dict[str, Any]]]:
+    """Builds the TFX pipeline of a pipeline file, with its module importable.
+
+    Args:
+      spec: The pipeline.
+      module: The user's module.
+      pipeline_root: Address that artifacts are written under.
+      image: Container image of all steps.
+      enable_cache: True if steps whose inputs have not changed take their outputs from
+        an earlier run.
+
+    Yields:
+      The TFX pipeline, and the defaults of its parameters by name.
+    """
+    push_directory = spec.push.directory if spec.push else None
+    paths = tfx_pipeline.PipelinePaths(
+        pipeline_root=pipeline_root,
+        metadata=None,
+        push_directory=push_directory or f"{pipeline_root.rstrip('/')}/{spec.name}/serving",
+        image=image,
+    )
+    with user_module.importable(module):
+        pipeline = tfx_pipeline.build(spec, module, paths, enable_cache)
+        names = _runtime_defaults({component.id: component for component in pipeline.components})
+        values = tfx_pipeline.get_parameter_values(spec)
+        # Those of components that the spec does not know have their own defaults.
+        yield pipeline, {name: value for name, value in values.items() if name in names}
+
+
+@contextlib.contextmanager
+def configured_trainers(
+    pipeline: pipeline_lib.Pipeline,
+    resources: Mapping[str, MachineSpec],
+    make_launcher: Callable[[str], LauncherSettings],
+    checkpoint_dir: str | None,
+    defaults: Mapping[str, Any],
+) -> Iterator[list[str]]:
+    """Temporarily sets `launcher` and `checkpoint_dir` where unset.
+
+    Args:
+      pipeline: The pipeline.
+      resources: Component or training role -> machine.
+      make_launcher: Key of `resources` -> settings of the launcher that trains on that
+        machine, which say where training runs.
+      checkpoint_dir: Folder of checkpoints; None for the Trainer's own default. A
+        Trainer whose id is not `Trainer` gets a subfolder: two that train alike would
+        continue each other's state.
+      defaults: Defaults of pipeline parameters.
+
+    Yields:
+      The ids of Trainers and Tuners that train in their own steps. The defaults of
+      parameters decide this, so that each step gets the machine that it needs.
+    """
+    trainers = [component for component in pipeline.components if isinstance(component, TRAINING)]
+    before = {trainer.id: dict(trainer.spec.exec_properties) for trainer in trainers}
+    in_step = []
+    try:
+        for trainer in trainers:
+            properties = trainer.spec.exec_properties
+            settings = make_launcher(name_of_machine(trainer, resources))
+            values = {name: _value(value, defaults) for name, value in properties.items()}
+            launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
+            if not launcher.runs_remotely(job_builder.training_parameters(values).distribution):
+                in_step.append(trainer.id)
+            if not values.get("launcher"):
+                # A small step never trains, even in a run that asks for one process.
+                launcher = settings if trainer.id in in_step else settings.elsewhere()
+                properties["launcher"] = registry.to_json(launcher)
+            if checkpoint_dir and not values.get("checkpoint_dir"):
+                # A Trainer has to find its state when another one is added, too.
+                # Searches are apart from trainings anyway.
+                is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
+                properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
+        yield in_step
+    finally:
+        for trainer in trainers:
+            trainer.spec.exec_properties.clear()
+            trainer.spec.exec_properties.update(before[trainer.id])
+
+
+@contextlib.contextmanager
+def fingerprinted_queries(pipeline: pipeline_lib.Pipeline) -> Iterator[list[str]]:
+    """Temporarily adds fingerprints to the cache keys of ExampleGens without files.
+
+    Those of a pipeline file have them already.
+
+    Args:
+      pipeline: The pipeline.
+
+    Yields:
+      The ids of those that declare no version of their data, and so must run each time.
+
+    Raises:
+      ConfigurationError: An ExampleGen declares an invalid version.
+    """
+    queries = [component for component in pipeline.components if _reads_no_files(component)]
+    unversioned = [query.id for query in queries if data_version.find(query) is None]
+    added = []
+    try:
+        for query in queries:
+            if query.id not in unversioned and tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
+                tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
+                added.append(query)
+        yield unversioned
+    finally:
+        for query in added:
+            del query.spec.exec_properties[tfx_pipeline.FINGERPRINT]
+
+
+def _reads_no_files(component: base_node.BaseNode) -> bool:
+    """Returns True for an ExampleGen whose data no cache can tell from other data."""
+    return (
+        isinstance(component, base_component.BaseComponent)
+        and not isinstance(component, FileBasedExampleGen)
+        and not component.inputs
+        and any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
+    )
+
+
+def find_pushers(pipeline: pipeline_lib.Pipeline) -> list[str]:
+    """Returns the ids of the Pushers of this package, which must run each time.
+
+    A cache does not know which version is served: a return to an earlier training would
+    leave the later model there. Their executor pushes no model that is served already.
+    """
+    pushers = [component for component in pipeline.components if isinstance(component, Pusher)]
+    own = Pusher.EXECUTOR_SPEC.class_path
+    return [pusher.id for pusher in pushers if getattr(pusher.executor_spec, "class_path", None) == own]
+
+
+def warn_of_uncached(unversioned: Sequence[str]) -> tuple[str, ...]:
+    """Returns a warning for each ExampleGen that runs each time.
+
+    Args:
+      unversioned: Ids of ExampleGens that declare no version of their data.
+    """
+    return tuple(
+        f"{name}: declares no data_version, so that it runs each time, and everything after it too; if you know when its "
+        "data change, write a data_version in its class (docs/data.md)"
+        for name in unversioned
+    )
+
+
+def launcher_only_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
+    """Returns the names of Trainers and Tuners that only launch training elsewhere.
+
+    Retrying such a step is safe: it finds the running training, and nothing is lost.
+    """
+    return [name for name, component in components.items() if isinstance(component, TRAINING) and name not in in_step]
+
+
+def _value(value: Any, defaults: Mapping[str, Any]) -> Any:
+    if isinstance(value, data_types.RuntimeParameter):
+        return defaults.get(value.name)
+    return value
+
+
+def name_of_machine(component: base_node.BaseNode, resources: Mapping[str, MachineSpec]) -> str:
+    """Returns the key of `resources` that has the machine of a component.
+
+    For Trainers without a machine of their own and for Tuners, that is `Trainer`.
+    """
+    shares = isinstance(component, Tuner) or (isinstance(component, Trainer) and component.id not in resources)
+    return TRAINER if shares else component.id
+
+
+def check_resources(
+    resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode], *others: str
+) -> None:
+    """Checks that machines are set only for components that the pipeline has.
+
+    Args:
+      resources: Component or training role -> machine.
+      components: The pipeline's components.
+      *others: Training roles that may have a machine.
+
+    Raises:
+      ConfigurationError: A machine is set for another name.
+    """
+    trains = any(isinstance(component, TRAINING) for component in components.values())
+    allowed = {*components, DEFAULT, *others, *([TRAINER] if trains else [])}
+    for name in resources:
+        if name not in allowed:
+            raise ConfigurationError(f"resources.{name}: the pipeline has no such component; it has {', '.join(components)}")
+        if isinstance(components.get(name), Tuner):
+            raise ConfigurationError(
+                f"resources.{name}: trials train on the machines of the Trainer; write resources.Trainer instead"
+            )
+
+
+def merge_defaults(
+    components: Mapping[str, base_node.BaseNode], defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the default of each pipeline parameter, by name.
+
+    Args:
+      components: The pipeline's components.
+      defaults: Defaults that replace those of the RuntimeParameters.
+
+    Raises:
+      ConfigurationError: The pipeline has no such parameter, or has two defaults for
+        one.
+    """
+    given, own = dict(defaults or {}), _runtime_defaults(components)
+    for name in given:
+        if name not in own:
+            raise ConfigurationError(
+                f"defaults: the pipeline has no RuntimeParameter {name!r}; it has {', '.join(own) or 'none'}"
+            )
+    for name, values in own.items():
+        if len(values) > 1 and name not in given:
+            raise ConfigurationError(
+                f"RuntimeParameter {name!r}: is one parameter of the pipeline, with the defaults "
+                f"{' and '.join(map(repr, values))}; write one default, or two names"
+            )
+    return {name: values[0] if values else None for name, values in own.items()} | given
+
+
+def _runtime_defaults(components: Mapping[str, base_node.BaseNode]) -> dict[str, list[Any]]:
+    """Returns the different defaults of each RuntimeParameter, by name."""
+    found: dict[str, list[Any]] = {}
+    for component in components.values():
+        for value in component.exec_properties.values():
+            if isinstance(value, data_types.RuntimeParameter):
+                values = found.setdefault(value.name, [])
+                if value.default is not None and value.default not in values:
+                    values.append(value.default)
+    return found

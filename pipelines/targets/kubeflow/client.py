@@ -1,0 +1,371 @@
+"""Submits a compiled pipeline to Kubeflow Pipelines through kfp and follows its run."""
+
+import contextlib
+import io
+import json
+import logging
+import re
+import socket
+import ssl
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import kfp_server_api
+import requests
+import urllib3
+import yaml
+from google.auth import exceptions as google_errors
+from urllib3.util.ssl_match_hostname import CertificateError
+
+from tfx_distribute.pipelines.targets.target import Submitted
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import kfp
+
+POLL_SECONDS = 5.0
+PATIENCE_SECONDS = 600.0  # without an answer; the run goes on meanwhile
+# To connect, and for each answer: a connection dropped by a proxy never ends by itself.
+TIMEOUTS = (10.0, 60.0)
+SUCCESS_STATES = ("succeeded", "skipped")
+FINAL_STATES = (*SUCCESS_STATES, "failed", "error", "canceled")
+
+_NOT_FOUND = 404
+_CONFLICT = 409
+_UNAUTHORIZED = (401, 403)
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")  # OpenSSL's reasons if the server speaks http
+# Names that Kubeflow Pipelines gives to tasks that it adds to each run: a step with
+# such a name cannot be distinguished from them.
+BACKEND_TASKS = {"root", "executor"}
+_ADDRESS = (
+    "write the address of its API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow "
+    "svc/ml-pipeline-ui 8080:80`"
+)
+_RETRY_LOGGER = logging.getLogger("urllib3.connectionpool")  # logs each attempt
+
+
+@dataclass(frozen=True)
+class Login:
+    """Address and credentials of the API; names and defaults are those of `kfp.Client`.
+
+    Attributes:
+      host: Address of the API; None for the one that kfp finds.
+      namespace: Namespace of the user's runs in a multi-user installation.
+      client_id: Client id of Identity-Aware Proxy.
+      other_client_id: Client id that auth codes are obtained with.
+      other_client_secret: Secret of `other_client_id`.
+      existing_token: An existing token.
+    """
+
+    host: str | None = None
+    namespace: str | None = None
+    client_id: str | None = None
+    other_client_id: str | None = None
+    other_client_secret: str | None = None
+    existing_token: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to submit.
+
+    Attributes:
+      name: Name of the pipeline.
+      document: The compiled pipeline, YAML.
+      pipeline_root: Address that artifacts are written under.
+      arguments: Values of the pipeline's parameters; others take their defaults.
+      display_name: Name of the run; None for the name of the pipeline's version.
+      experiment: Kubeflow experiment of the run; None for `Default`.
+      service_account: Kubernetes service account; None for the installation's.
+    """
+
+    name: str
+    document: str
+    pipeline_root: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    display_name: str | None = None
+    experiment: str | None = None
+    service_account: str | None = None
+
+
+class _Client(kfp.Client):
+    """kfp's client with a different health check.
+
+    kfp's own asks five times in 25 seconds for any answer, and hides the error.
+    """
+
+    def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:
+        return self.call("healthz", "get_healthz")
+
+    def call(self, service: str, operation: str, *arguments: str) -> Any:
+        """Calls an operation of the API, with a time limit.
+
+        Args:
+          service: Name of the service, such as `run`.
+          operation: Name of the operation as kfp 2.5 has it; later versions put the
+            name of its service in front.
+          *arguments: Arguments of the operation.
+        """
+        operations = vars(getattr(self, f"{service}s"))
+        function = operations.get(operation) or operations[f"{service}_service_{operation}"]
+        return function(*arguments, _request_timeout=TIMEOUTS)
+
+
+class Pipelines:
+    """An installation of Kubeflow Pipelines.
+
+    ```python
+    pipelines = Pipelines(Login("http://localhost:8080"))
+    submitted = pipelines.submit(Run("mine", document, "gs://bucket/root"))
+    state = pipelines.wait(submitted.id, print)
+    ```
+
+    Args:
+      login: Address and credentials.
+
+    Attributes:
+      client: kfp's client.
+      namespace: Namespace of the user's runs; None in an installation for one user.
+
+    Raises:
+      ConfigurationError: The API does not answer, or refuses the credentials.
+    """
+
+    def __init__(self, login: Login):
+        self._login = login
+        self._host = login.host or "the default address of kfp"
+        self._steps: dict[str, frozenset[str]] = {}  # id of a run -> names of its steps
+        self._connect()
+
+    def submit(self, run: Run) -> Submitted:
+        """Runs a pipeline once.
+
+        Uploads it, as a new version if there is a pipeline of that name.
+
+        Args:
+          run: The run to submit.
+
+        Raises:
+          ConfigurationError: The API refuses it.
+        """
+        # The time is for people to read; two people may submit in the same second.
+        version = f"{run.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+        output = io.StringIO()
+        with self.explaining_errors(), contextlib.redirect_stdout(output):
+            uploaded = self._upload(run, version)
+            experiment = self.client.create_experiment(run.experiment or "Default", namespace=self.namespace)
+            started = self.client.run_pipeline(
+                experiment_id=experiment.experiment_id,
+                job_name=run.display_name or version,
+                params=dict(run.arguments),
+                pipeline_id=uploaded.pipeline_id,
+                version_id=uploaded.pipeline_version_id,
+                pipeline_root=run.pipeline_root,
+                service_account=run.service_account,
+            )
+        self._steps[started.run_id] = _list_steps(run.document)
+        # Only kfp knows the address of the run's page, and it only prints it.
+        address = re.search(r"Run details: (\S+)", output.getvalue())
+        return Submitted(started.run_id, address[1] if address else started.run_id)
+
+    def wait(self, run_id: str, report: Callable[[str], None]) -> str:
+        """Follows a run until it ends.
+
+        Args:
+          run_id: Id of a run that was submitted with this object.
+          report: Called with a line for each step whose state changes.
+
+        Returns:
+          The final state, one of `FINAL_STATES`.
+
+        Raises:
+          ConfigurationError: The API has stopped answering.
+        """
+        states: dict[str, str] = {}
+        steps = self._steps.get(run_id, frozenset())
+        while True:
+            run = self._get_run(run_id)
+            for task in (run.run_details.task_details or []) if run.run_details else []:
+                if task.state and task.display_name in steps and states.get(task.task_id) != task.state:
+                    states[task.task_id] = task.state
+                    report(f"{task.display_name:28} {task.state.lower()}")
+            state = str(run.state or "").lower()
+            if state in FINAL_STATES:
+                if run.error and run.error.message and state not in SUCCESS_STATES:
+                    report(run.error.message)
+                return state
+            time.sleep(POLL_SECONDS)
+
+    def _connect(self) -> None:
+        settings = {name: value for name, value in vars(self._login).items() if value is not None}
+        with self.explaining_errors():
+            try:
+                self.client = _Client(**settings)
+                is_multi_user = self.client.get_kfp_healthz().multi_user
+            except kfp_server_api.ApiException as error:
+                if error.status != _NOT_FOUND:
+                    raise
+                raise ConfigurationError(
+                    f"--host: what answers at {self._host} has no API of Kubeflow Pipelines 2 there ({error.status}: "
+                    f"{_get_message(error)}); {_ADDRESS}"
+                ) from error
+        self.namespace = self._login.namespace or self.client.get_user_namespace() or None
+        if is_multi_user is None:
+            raise ConfigurationError(
+                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
+                "see the options --existing-token and --iap-client-id"
+            )
+        if is_multi_user and not self.namespace:
+            raise ConfigurationError(
+                f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
+            )
+
+    def _upload(self, run: Run, version: str) -> Any:
+        """Uploads a pipeline, or a new version of it; returns the version."""
+        # The client reads files only.
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / f"{run.name}.yaml"
+            file.write_text(run.document, encoding="utf-8")
+            pipeline_id = self._find_pipeline_id(run.name)
+            if pipeline_id is None:
+                try:
+                    uploaded = self.client.upload_pipeline(str(file), run.name, namespace=self.namespace)
+                    return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
+                except kfp_server_api.ApiException as error:
+                    # Another user may have uploaded it in the meantime.
+                    pipeline_id = self._find_pipeline_id(run.name) if error.status == _CONFLICT else None
+                    if pipeline_id is None:
+                        raise
+            return self.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
+
+    def _find_pipeline_id(self, name: str) -> str | None:
+        # The client's own method finds neither pipelines of a namespace nor pipelines
+        # whose display name was changed.
+        predicate = {"operation": "EQUALS", "key": "name", "stringValue": name}
+        name_filter = json.dumps({"predicates": [predicate]})
+        pipelines = self.client.list_pipelines(filter=name_filter, namespace=self.namespace).pipelines
+        return pipelines[0].pipeline_id if pipelines else None
+
+    def _get_run(self, run_id: str) -> Any:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        has_reconnected = False
+        with self.explaining_errors():
+            while True:
+                try:
+                    run = self.client.call("run", "get_run", run_id)
+                    # kfp reads a login page as a run without any values.
+                    if run.run_id == run_id:
+                        return run
+                    raise kfp_server_api.ApiException(status=_UNAUTHORIZED[0], reason="a page answers, not the API")
+                except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
+                    status = getattr(error, "status", None)
+                    if status == _UNAUTHORIZED[0] and not has_reconnected:
+                        has_reconnected = True
+                        self._connect()  # many tokens expire during a long training
+                        continue
+                    if (status and 400 <= status < 500 and status != 429) or time.monotonic() > deadline:
+                        raise
+                time.sleep(POLL_SECONDS)
+
+    @contextlib.contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """Silences the client's log, and turns its errors into `ConfigurationError`."""
+        level = _RETRY_LOGGER.level
+        _RETRY_LOGGER.setLevel(logging.ERROR)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        except kfp_server_api.ApiException as error:
+            if error.status in _UNAUTHORIZED:
+                raise ConfigurationError(
+                    f"--host: {self._host} does not let you in ({error.status}: {_get_message(error)}); see the options "
+                    "--existing-token, --iap-client-id and --namespace"
+                ) from error
+            raise ConfigurationError(
+                f"Kubeflow Pipelines at {self._host} refuses: {error.status}: {_get_message(error)}"
+            ) from error
+        except (google_errors.TransportError, requests.exceptions.RequestException) as error:
+            raise ConfigurationError(
+                f"--iap-client-id: cannot reach Google to get a token for it ({_get_cause(error)}); check your connection, "
+                "or write --existing-token"
+            ) from error
+        except google_errors.GoogleAuthError as error:
+            raise ConfigurationError(
+                f"--iap-client-id: Google gives no token for it ({error}); write --other-client-id and "
+                "--other-client-secret, or have GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
+            ) from error
+        except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError) as error:
+            raise ConfigurationError(f"--host: {_explain_unreached(self._host, error)}") from error
+        except OSError as error:  # connection errors are handled above
+            raise ConfigurationError(
+                f"cannot use a file that is needed to submit to {self._host}: {error}; it is one of kfp's files in "
+                "~/.config/kfp, a temporary file in $TMPDIR, or the certificates that $REQUESTS_CA_BUNDLE names"
+            ) from error
+        finally:
+            _RETRY_LOGGER.setLevel(level)
+
+
+def _list_steps(document: str) -> frozenset[str]:
+    """Returns the names of a compiled pipeline's steps.
+
+    A run has more tasks, such as a driver for each step.
+    """
+    pipeline = next(yaml.safe_load_all(document))
+    components = [pipeline["root"], *pipeline.get("components", {}).values()]
+    tasks = frozenset(name for component in components for name in component.get("dag", {}).get("tasks", ()))
+    return tasks - BACKEND_TASKS
+
+
+def _explain_unreached(host: str, error: Exception) -> str:
+    """Returns why the API does not answer, and what to do about it."""
+    reason, cause = getattr(error, "reason", error), _get_cause(error)
+    # The wrapped error, of TLS or of the operating system.
+    below = reason.args[0] if isinstance(reason, urllib3.exceptions.SSLError) else reason.__context__
+    if isinstance(reason, urllib3.exceptions.LocationValueError):
+        return f"{host} is not a valid address ({cause}); {_ADDRESS}"
+    if isinstance(below, socket.gaierror):
+        return (
+            f"the name in {host} cannot be resolved ({cause}); check its spelling and that you are in its network, "
+            f"or {_ADDRESS}"
+        )
+    if isinstance(below, ssl.SSLError) and below.reason in _NOT_TLS:
+        return f"{host} answers with http, not https ({cause}); write it with http://"
+    if isinstance(below, ssl.CertificateError | CertificateError):
+        return (
+            f"the certificate of {host} is refused ({cause}); write the name that it was issued for; if certifi does not "
+            f"know its authority, {_ADDRESS}"
+        )
+    if isinstance(reason, urllib3.exceptions.SSLError) and not isinstance(below, ssl.SSLError):
+        return f"the certificates that {host} is checked against cannot be read ({cause}); reinstall certifi"
+    return f"Kubeflow Pipelines does not answer at {host} ({cause}); {_ADDRESS}"
+
+
+def _get_message(error: Any) -> str:
+    """Returns the message of an API's answer, on one line.
+
+    Uploads have a different format from other requests, and proxies answer with pages.
+    """
+    body = (error.body or "").strip()
+    try:
+        document = json.loads(body)
+        text = document.get("error_message") or document.get("message") or document.get("error")
+    except (ValueError, AttributeError):
+        text = None if body.startswith("<") else body
+    return " ".join(str(text or error.reason or "").split())
+
+
+def _get_cause(error: Exception) -> str:
+    """Returns the innermost reason of a failed request, without names of objects."""
+    # urllib3's errors have a `reason`; those of Google's libraries and requests have
+    # args.
+    below = getattr(error, "reason", None) or next(iter(error.args), None)
+    return _get_cause(below) if isinstance(below, Exception) else re.sub(r"^(<[^>]*>|\w+\([^)]*\)): ", "", str(error))

@@ -1,0 +1,196 @@
+"""Compiles a pipeline for open-source Kubeflow Pipelines.
+
+TFX's own KubeflowV2DagRunner compiles it; `pipeline_ir` adapts the result.
+"""
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from google.protobuf import json_format
+from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.dsl.components.base import base_component, base_node
+from tfx.orchestration import pipeline as tfx_pipeline
+from tfx.utils import name_utils
+
+from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.pipelines.spec.machines import (
+    DEFAULT,
+    PARAMETER_SERVER,
+    TRAINER_STEP,
+    MachineSpec,
+    machine_of_waiting_step,
+)
+from tfx_distribute.pipelines.targets import compiler as targets_compiler
+from tfx_distribute.pipelines.targets import pipeline_ir
+from tfx_distribute.pipelines.targets.kubeflow import pods, trainer_settings
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+
+SPOT_RETRIES = 3  # of a step on a spot machine
+# The backend takes a missing duration as 0, and no step would be tried again. Argo
+# counts the maximal duration from the start of the first try, and ends a later try when
+# it is over, so that it has to be longer than any training.
+BACKOFF = {"backoffDuration": "0s", "backoffFactor": 2.0, "backoffMaxDuration": f"{365 * 24 * 3600}s"}
+
+
+@dataclass(frozen=True)
+class Package:
+    """A compiled pipeline.
+
+    Attributes:
+      pipeline: KFP's PipelineSpec.
+      platform: The platform spec: where each step runs.
+      warnings: Warnings to show before a run.
+    """
+
+    pipeline: Mapping[str, Any]
+    platform: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def num_steps(self) -> int:
+        """Number of the pipeline's steps."""
+        return len(self.pipeline["root"]["dag"]["tasks"])
+
+    def to_text(self) -> str:
+        """Returns both documents as YAML, as `kfp` reads and uploads them.
+
+        The same pipeline gives the same text.
+        """
+        return yaml.dump_all([self.pipeline, self.platform], Dumper=_Dumper, sort_keys=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that Kubeflow's parser of YAML would read as a number or a date.
+
+    That one takes `12345e7`, `08`, `0o17` and `2026-1-5` for such; PyYAML does not.
+    """
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, "'" if _LIKE_A_NUMBER.match(data) else None)
+
+
+_LIKE_A_NUMBER = re.compile(r"[-+.]?[0-9]")
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def compile_pipeline(
+    pipeline: tfx_pipeline.Pipeline,
+    settings: KubeflowSettings,
+    resources: Mapping[str, MachineSpec],
+    defaults: Mapping[str, Any] | None = None,
+) -> Package:
+    """Compiles a TFX pipeline, from a pipeline file or written in Python.
+
+    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
+    have their own.
+
+    Args:
+      pipeline: The pipeline; its components must be importable in the image.
+      settings: Settings of Kubeflow.
+      resources: Component -> machine; `default` is that of all other components, and
+        `Trainer` that of Trainers without their own, and of Tuners.
+      defaults: Defaults of pipeline parameters that replace those of its
+        RuntimeParameters.
+
+    Raises:
+      ConfigurationError: The pipeline cannot run there.
+    """
+    by_name = {component.id: component for component in pipeline.components}
+    targets_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
+    defaults = targets_compiler.merge_defaults(by_name, defaults)
+    name = pipeline.pipeline_info.pipeline_name
+    make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
+    checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
+    with (
+        targets_compiler.configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, defaults) as in_step,
+        targets_compiler.fingerprinted_queries(pipeline) as unversioned,
+    ):
+        compiled = targets_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=True)["pipelineSpec"]
+    compiled["defaultPipelineRoot"] = settings.pipeline_root
+    compiled = pipeline_ir.with_defaults(compiled, defaults)
+    compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
+    compiled = pipeline_ir.without_cache(compiled, [*unversioned, *targets_compiler.find_pushers(pipeline)])
+    compiled = pipeline_ir.without_resolvers(compiled, settings.image, settings.metadata_service, settings.pipeline_root)
+    compiled = pipeline_ir.with_entrypoint(pipeline_ir.with_system_types(compiled))
+    steps = {
+        name: _step(component, settings, resources, name in in_step)
+        for name, component in by_name.items()
+        if isinstance(component, base_component.BaseComponent)
+    }
+    compiled = pipeline_ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
+    compiled = pipeline_ir.with_requested_gpus(compiled, in_step)
+    compiled = pipeline_ir.with_environment(compiled, {name: steps[name].grace for name in in_step})
+    spot_steps = [name for name, step in steps.items() if step.spot]
+    waiting_steps = targets_compiler.launcher_only_trainers(by_name, in_step)
+    compiled = pipeline_ir.with_retries(compiled, waiting_steps, targets_compiler.SMALL_RETRIES, **BACKOFF)
+    compiled = pipeline_ir.with_retries(compiled, spot_steps, SPOT_RETRIES, **BACKOFF)
+    compiled = pipeline_ir.with_legal_names(compiled)
+    pipeline_ir.check(compiled)
+    # Steps that are not components: they resolve input files and the latest blessed
+    # model.
+    default_machine = pods.make_machine(resources.get(DEFAULT, MachineSpec()), settings.platform)
+    other = pods.make_executor_config(default_machine, settings, settings.labels)
+    configs = {
+        label: steps[name].config if (name := label.removesuffix(pipeline_ir.EXECUTOR)) in steps else other
+        for label, executor in compiled["deploymentSpec"]["executors"].items()
+        if "container" in executor
+    }
+    configs = {label: config for label, config in configs.items() if config}
+    platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}}
+    return Package(compiled, platform, targets_compiler.warn_of_uncached(unversioned))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Machine of a component's step, as the documents of Kubeflow describe it.
+
+    Attributes:
+      resources: The step's ResourceSpec; empty for none.
+      config: The step's entry in the platform spec.
+      spot: True if the step runs on a spot machine.
+      grace: Environment variable with the time that the step has to end in.
+    """
+
+    resources: dict[str, Any]
+    config: dict[str, Any]
+    spot: bool
+    grace: dict[str, str]
+
+
+def _step(
+    component: base_component.BaseComponent,
+    settings: KubeflowSettings,
+    resources: Mapping[str, MachineSpec],
+    trains_in_step: bool,
+) -> _Step:
+    trains = isinstance(component, targets_compiler.TRAINING)
+    own_spec = (
+        resources.get(targets_compiler.name_of_machine(component, resources))
+        if trains_in_step or not trains
+        else machine_of_waiting_step(resources)
+    )
+    machine_spec = own_spec or resources.get(DEFAULT) or MachineSpec()
+    machine = pods.make_machine(machine_spec, settings.platform)
+    resource_spec = pods.make_resource_spec(machine)
+    # TFX itself ignores the platform_config of file-based ExampleGens.
+    if own_spec is None and component.platform_config:
+        resource_spec = pods.complete_resource_spec(json_format.MessageToDict(component.platform_config))
+    queue = {QUEUE_LABEL: settings.queue} if settings.queue and trains and trains_in_step else {}
+    config = pods.make_executor_config(machine, settings, {**settings.labels, **queue})
+    return _Step(resource_spec, config, machine_spec.spot, machine.grace)
+
+
+def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:
+    """Returns the dotted path of each file-based ExampleGen's driver, by its id."""
+    return {
+        name: name_utils.get_full_name(component.driver_class)
+        for name, component in components.items()
+        if isinstance(component, FileBasedExampleGen)
+    }

@@ -1,0 +1,86 @@
+"""Lists, shows and cancels runs on Kubeflow Pipelines, through kfp."""
+
+from typing import Any
+
+from tfx_distribute.pipelines.targets.kubeflow.client import BACKEND_TASKS, Pipelines
+from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns, RemoteTask, seconds_between
+
+PAGE_SIZE = 100
+
+
+class KubeflowRuns(Pipelines, RemoteRuns):
+    """The runs of an installation of Kubeflow Pipelines.
+
+    ```python
+    latest = KubeflowRuns(Login("http://localhost:8080")).list_runs(10)
+    ```
+
+    Args:
+      login: Address and credentials of the API.
+
+    Raises:
+      ConfigurationError: The API does not answer, or refuses the credentials.
+    """
+
+    def list_runs(self, limit: int) -> list[RemoteRun]:
+        """Returns runs, the latest first."""
+        runs: list[RemoteRun] = []
+        token = ""
+        with self.explaining_errors():
+            while len(runs) < limit:
+                page = self.client.list_runs(
+                    page_token=token,
+                    page_size=min(limit - len(runs), PAGE_SIZE),
+                    sort_by="created_at desc",
+                    namespace=self.namespace,
+                )
+                runs += [to_run(run) for run in page.runs or ()]
+                token = page.next_page_token or ""
+                if not token:
+                    break
+        return runs
+
+    def get(self, run_id: str) -> RemoteRun:
+        """Returns a run with its parameters and tasks."""
+        with self.explaining_errors():
+            return to_run(self.client.call("run", "get_run", run_id))
+
+    def cancel(self, run_id: str) -> None:
+        """Asks Kubeflow Pipelines to terminate a run."""
+        with self.explaining_errors():
+            self.client.call("run", "terminate_run", run_id)
+
+
+def to_run(run: Any) -> RemoteRun:
+    """Converts a run of kfp, without the tasks that the backend adds."""
+    details = (run.run_details.task_details or []) if run.run_details else []
+    tasks = tuple(
+        RemoteTask(
+            task.display_name,
+            str(task.state or "").lower(),
+            seconds_between(task.start_time or task.create_time, task.end_time),
+            task.error.message if task.error and task.error.message else "",
+        )
+        for task in details
+        if not _is_added(task.display_name, run.run_id)
+    )
+    return RemoteRun(
+        id=run.run_id,
+        name=run.display_name or run.run_id,
+        state=str(run.state or "pending").lower(),
+        started=run.created_at.timestamp() if run.created_at else None,
+        seconds=seconds_between(run.created_at, run.finished_at),
+        parameters=dict((run.runtime_config.parameters or {}) if run.runtime_config else {}),
+        tasks=tasks,
+        error=run.error.message if run.error and run.error.message else "",
+    )
+
+
+def _is_added(name: str, run_id: str) -> bool:
+    """Returns True for a task that the backend adds to each run.
+
+    Those are drivers and executors, and the node of the whole workflow, whose name ends
+    with the beginning of the run's id.
+    """
+    is_workflow = name.endswith(tuple(f"-{run_id[:length]}" for length in (5, 8)))
+    return name in BACKEND_TASKS or name.endswith("-driver") or is_workflow

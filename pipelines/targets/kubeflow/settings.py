@@ -1,0 +1,127 @@
+"""Defines the settings of Kubeflow Pipelines: `targets.kubeflow` of a pipeline file."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.pipelines.targets.kubeflow import names
+from tfx_distribute.pipelines.targets.settings import RemoteSettings
+
+
+class Volume(SpecModel):
+    """A persistent volume claim that all steps and training processes mount."""
+
+    claim: names.Name
+    """Name of the claim. If training has several pods, its access mode must be
+    ReadWriteMany."""
+    mount_path: names.Path
+    """Folder where it is mounted."""
+
+
+class Secret(SpecModel):
+    """A Kubernetes secret that sets environment variables of steps and training."""
+
+    name: names.Name
+    """Name of the secret."""
+    env: dict[names.Variable, names.SecretKey] = Field(min_length=1)
+    """Environment variable -> key of the secret."""
+
+
+class SecurityContext(SpecModel):
+    """User and group of pods. Pods of a training run as the user of the Trainer's step.
+
+    What is written here is written for steps too, which takes Kubeflow Pipelines 2.16
+    or later; `fs_group` is for the pods of a training only.
+    """
+
+    NULLABLE: ClassVar[tuple[str, ...]] = ("fs_group",)
+
+    run_as_user: int | None = Field(None, ge=0)
+    """User id; default that of the image."""
+    run_as_group: int | None = Field(None, ge=0)
+    """Group id; default that of the image."""
+    run_as_non_root: bool | None = None
+    """Refuses to run as root. Default: true for pods of a training, the installation's
+    for steps."""
+    fs_group: int | None = Field(1000, ge=0)
+    """Group that owns the volumes of a training's pods, where the kind of volume
+    allows that; null to leave volumes as they are."""
+
+
+class GangScheduling(SpecModel):
+    """Starts all pods of a training or none, with Volcano or the scheduler plugins."""
+
+    min_available: int | None = Field(None, ge=1)
+    """Number of pods that must fit at once; default all."""
+    queue: names.Name | None = None
+    """Queue of Volcano."""
+    priority_class: names.Name | None = None
+    """Priority class of the pods."""
+    schedule_timeout_seconds: int | None = Field(None, ge=0)
+    """Seconds to wait for free capacity."""
+
+
+class KubeflowSettings(RemoteSettings):
+    """Settings of Kubeflow Pipelines.
+
+    ```python
+    settings = KubeflowSettings(
+        image="registry.example.com/team/digits:1", pipeline_root="gs://bucket/root"
+    )
+    ```
+    """
+
+    pipeline_root: str = Field(pattern=r"^(gs|s3|minio)://.")
+    """Address that artifacts are written under. In an installation for several users,
+    `minio://BUCKET/private-artifacts/NAMESPACE/v2`, or below `artifacts`."""
+    host: str | None = None
+    """Address of the Kubeflow Pipelines API; default what `kfp` finds."""
+    namespace: names.Namespace | None = None
+    """Kubernetes namespace of runs."""
+    experiment: str | None = None
+    """Experiment of runs; default the installation's."""
+    service_account: names.Name | None = None
+    """Kubernetes service account of runs; default the installation's."""
+    platform: Literal["kubernetes", "gke"] = "kubernetes"
+    """Platform that decides how accelerators are named; `gke` is Google Kubernetes
+    Engine."""
+    training: Literal["auto", "step", "jobset", "tfjob"] = "auto"
+    """Where training runs: `step` is the Trainer's own step, `jobset` the pods of a
+    JobSet, `tfjob` those of a TFJob, and `auto` the step if training is one process,
+    else a JobSet where the cluster has them, or a TFJob. With a `queue`, `auto` takes
+    what Kueue manages."""
+    training_dir: str | None = Field(None, pattern=r"^(gs://.|/[^/])")
+    """Folder that all pods of a training can reach, for its inputs, outputs and
+    checkpoints: below the `mount_path` of a volume, or a gs:// address. Default: below
+    a gs:// `pipeline_root`."""
+    volumes: list[Volume] = Field(default_factory=list)
+    """Volumes."""
+    secrets: list[Secret] = Field(default_factory=list)
+    """Secrets."""
+    image_pull_secrets: list[names.Name] = Field(default_factory=list)
+    """Secrets for pulling the image."""
+    labels: dict[names.LabelKey, names.LabelValue] = Field(default_factory=dict)
+    """Labels of all pods, and of the TFJob or JobSet."""
+    annotations: dict[names.Key, str] = Field(default_factory=dict)
+    """Annotations of all pods, such as those that autoscalers or meshes read."""
+    queue: names.QueueName | None = None
+    """Local queue of Kueue that admits training."""
+    gang_scheduling: GangScheduling | None = None
+    """How pods of a TFJob start together. The Training Operator ignores it unless it
+    runs with `--gang-scheduler-name`; with that option, it starts all pods together
+    even without this setting. JobSets have none."""
+    active_deadline_seconds: int | None = Field(None, ge=1)
+    """Seconds after which a training in pods has failed. Waiting in a queue does not
+    count."""
+    start_timeout_seconds: int = Field(3600, ge=0)
+    """Seconds after which a training in pods fails if not all of them have started; 0
+    for no limit. Waiting in a queue does not count."""
+    security_context: SecurityContext = Field(default_factory=SecurityContext)
+    """User and group of pods."""
+    metrics_port: names.Port = Field(None, ge=1024, le=65535)
+    """Port of each pod of a training that serves its progress as Prometheus text, at
+    `/metrics`, to everyone who can connect; the pods are annotated for it. No effect
+    when training runs in the Trainer's step. Default none."""
+    metadata_service: str = Field("metadata-grpc-service.kubeflow:8080", pattern=r"^[^:/]+:\d+$")
+    """`host:port` of Kubeflow Pipelines' metadata store, as pods reach it."""

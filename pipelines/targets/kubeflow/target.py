@@ -1,0 +1,133 @@
+"""Defines the target `kubeflow`: open-source Kubeflow Pipelines."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, follow
+
+if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
+    from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+    from tfx_distribute.pipelines.spec.machines import MachineSpec
+    from tfx_distribute.pipelines.targets.kubeflow.client import Login
+    from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+    from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
+
+
+class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
+    """Kubeflow Pipelines. The compiled file is YAML in two documents.
+
+    The first is the pipeline, the second says where its steps run.
+    """
+
+    name = "kubeflow"
+    title = "Kubeflow Pipelines"
+    suffix = ".yaml"
+    setting_options = ("host", "namespace", "experiment", "service_account", "pipeline_root")
+    submit_options = (
+        click.Option(["--host"], help="Kubeflow: address of its API; default targets.kubeflow.host, or what kfp finds."),
+        click.Option(["-n", "--namespace"], help="Kubeflow: namespace of the run, in an installation for several users."),
+        click.Option(["--iap-client-id"], help="Kubeflow: client id of the Identity-Aware Proxy in front of the API."),
+        click.Option(
+            ["--other-client-id"], help="Kubeflow: OAuth client id that auth codes and refresh tokens are obtained with."
+        ),
+        click.Option(
+            ["--other-client-secret"],
+            envvar="KFP_OTHER_CLIENT_SECRET",
+            help="Kubeflow: secret of --other-client-id; safer in $KFP_OTHER_CLIENT_SECRET.",
+        ),
+        click.Option(
+            ["--existing-token"],
+            envvar="KFP_EXISTING_TOKEN",
+            help="Kubeflow: token to log in to the API with; safer in $KFP_EXISTING_TOKEN.",
+        ),
+    )
+
+    run_options = ("host", "namespace", "iap_client_id", "other_client_id", "other_client_secret", "existing_token")
+
+    @classmethod
+    def settings_class(cls) -> "type[KubeflowSettings]":
+        """Returns `KubeflowSettings`."""
+        from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+
+        return KubeflowSettings
+
+    def validate(self) -> "KubeflowSettings":
+        """Checks the settings, the machines, and that steps can reach the data."""
+        from tfx_distribute.pipelines.targets.kubeflow import checks
+
+        return checks.validate(self.spec)
+
+    def find_warnings(self) -> list[str]:
+        """Returns what an installation may refuse or ignore, and what is idle."""
+        from tfx_distribute.pipelines.targets.kubeflow import checks
+
+        return checks.find_warnings(self.spec, self.settings)
+
+    def launcher_settings(self) -> "KubernetesSettings":
+        """Returns the pods that train."""
+        from tfx_distribute.pipelines.targets.kubeflow import trainer_settings
+
+        return trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
+
+    @classmethod
+    def compile_pipeline(
+        cls,
+        pipeline: "Pipeline",
+        settings: "KubeflowSettings",
+        resources: "Mapping[str, MachineSpec]",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Package:
+        """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
+        from tfx_distribute.pipelines.targets.kubeflow import compiler
+
+        return compiler.compile_pipeline(pipeline, settings, resources, defaults)
+
+    @classmethod
+    def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
+        """Connects to the API of Kubeflow Pipelines."""
+        from tfx_distribute.pipelines.targets.kubeflow.runs import KubeflowRuns
+
+        return KubeflowRuns(_make_login(options))
+
+    def make_manifests(self) -> str:
+        """Returns a Role and its RoleBinding, for `kubectl apply -f -`."""
+        from tfx_distribute.pipelines.targets.kubeflow import rbac
+
+        return rbac.make_manifests_yaml(
+            self.settings.namespace or rbac.DEFAULT_NAMESPACE, self.settings.service_account or rbac.DEFAULT_ACCOUNT
+        )
+
+    def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
+        """Uploads the pipeline with `kfp`, and runs it."""
+        from tfx_distribute.pipelines.targets.kubeflow import client
+
+        place = {"host": self.settings.host, "namespace": self.settings.namespace}
+        installation = client.Pipelines(_make_login({**self.options, **place}))
+        run = client.Run(
+            name=self.spec.name,
+            document=package.to_text(),
+            pipeline_root=self.settings.pipeline_root,
+            arguments=arguments,
+            display_name=self.options.get("run_name"),
+            experiment=self.settings.experiment,
+            service_account=self.settings.service_account,
+        )
+        submitted = installation.submit(run)
+        return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)
+
+
+def _make_login(options: Mapping[str, Any]) -> "Login":
+    from tfx_distribute.pipelines.targets.kubeflow.client import Login
+
+    return Login(
+        options.get("host"),
+        options.get("namespace"),
+        options.get("iap_client_id"),
+        options.get("other_client_id"),
+        options.get("other_client_secret"),
+        options.get("existing_token"),
+    )

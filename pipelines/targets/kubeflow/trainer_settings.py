@@ -1,0 +1,61 @@
+"""Computes the settings of Trainers on Kubeflow: launcher and checkpoint folder.
+
+Imports neither TFX nor TensorFlow.
+"""
+
+from collections.abc import Mapping
+
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
+from tfx_distribute.pipelines.targets.kubeflow import pods
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+
+
+def launcher(
+    name: str, resources: Mapping[str, MachineSpec], settings: KubeflowSettings, trainer: str = TRAINER
+) -> KubernetesSettings:
+    """Returns the description of the pods that a Trainer may have to create.
+
+    Args:
+      name: Name of the pipeline.
+      resources: Component or training role -> machine.
+      settings: Settings of Kubeflow.
+      trainer: Key of `resources` that has the Trainer's machine.
+    """
+    worker = pods.make_machine(machine_of(resources, trainer), settings.platform)
+    server = pods.make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
+    gang = settings.gang_scheduling
+    policy = {
+        "minAvailable": gang and gang.min_available,
+        "queue": gang and gang.queue,
+        "priorityClass": gang and gang.priority_class,
+        "scheduleTimeoutSeconds": gang and gang.schedule_timeout_seconds,
+    }
+    return KubernetesSettings(
+        name=name,
+        worker=pods.make_pod_template(worker, settings),
+        parameter_server=pods.make_pod_template(server, settings),
+        training=settings.training,
+        training_dir=settings.training_dir,
+        labels=settings.labels,
+        queue=settings.queue,
+        scheduling_policy=None if gang is None else {key: value for key, value in policy.items() if value is not None},
+        start_timeout_seconds=settings.start_timeout_seconds,
+        active_deadline_seconds=settings.active_deadline_seconds,
+    )
+
+
+def checkpoint_dir(name: str, settings: KubeflowSettings) -> str | None:
+    """Returns the folder of a pipeline's checkpoints; None for the Trainer's default.
+
+    It does not depend on the run, so that a later run finds the checkpoints: its steps
+    have other addresses.
+
+    Args:
+      name: Name of the pipeline.
+      settings: Settings of Kubeflow.
+    """
+    if settings.training_dir:
+        return f"{settings.training_dir.rstrip('/')}/checkpoints"
+    root = settings.pipeline_root.rstrip("/")
+    return f"{root}/{name}/checkpoints" if root.startswith("gs://") else None

@@ -1,0 +1,59 @@
+"""Says which commands show a run: its report, its logs, TensorBoard."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.targets.local.runs import Run
+
+
+def list_commands(run: "Run") -> dict[str, str]:
+    """Returns commands and files of a run: a purpose -> a command or path."""
+    commands = {"report": report_command(run.id, run.root)}
+    if find_tensorboard_folders([run]):
+        commands["tensorboard"] = tensorboard_command(run.id, run.root)
+    if run.logs:
+        commands["log"] = str(run.logs / "run.log")
+    return commands
+
+
+def report_command(run_id: str, root: Path) -> str:
+    """Returns the command that writes the report of a run."""
+    return shlex.join(["tfx-distribute", "report", run_id, "--root", str(root)])
+
+
+def tensorboard_command(run_id: str, root: Path) -> str:
+    """Returns the command that starts TensorBoard with the logs of a run."""
+    return shlex.join(["tfx-distribute", "runs", "tensorboard", run_id, "--root", str(root)])
+
+
+def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:
+    """Returns the folders with TensorBoard's logs: a name for each -> its path."""
+    folders = {}
+    for run in runs:
+        prefix = f"{run.id}/" if len(runs) > 1 else ""
+        for type_name, suffix in (("ModelRun", ""), ("TunerResults", "/logs")):
+            artifact = run.find(type_name)
+            if artifact and not artifact.info.is_missing:
+                folders[f"{prefix}{artifact.info.node}"] = f"{artifact.info.uri}{suffix}"
+    return folders
+
+
+def make_tensorboard_arguments(folders: dict[str, str]) -> list[str]:
+    """Returns the options of TensorBoard that show some folders under their names.
+
+    Raises:
+      ConfigurationError: There are several folders, and one has a comma in its path,
+        which TensorBoard reads as the end of the path.
+    """
+    if len(folders) == 1:
+        return ["--logdir", *folders.values()]
+    for path in folders.values():
+        if "," in path:
+            raise ConfigurationError(f"RUN: {path} has a comma, with which TensorBoard can show one run only; write one RUN")
+    # Ids of older versions have colons.
+    return ["--logdir_spec", ",".join(f"{name.replace(':', '.')}:{path}" for name, path in folders.items())]

@@ -1,0 +1,86 @@
+"""Compares runs on this machine: parameters and metrics that differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfx_distribute.pipelines.targets.local.runs import Run
+
+METRIC_PREFIX = "training_"  # of metrics of the training, in the model's properties
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that is not the same in all runs.
+
+    Attributes:
+      name: Name of the parameter or metric.
+      values: Its value in each run; None if a run does not have it.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side.
+
+    Attributes:
+      runs: Ids of the runs.
+      parameters: Parameters and hyperparameters that differ.
+      metrics: Metrics of the evaluation and of the training that differ.
+      missing: What could not be read, and why.
+    """
+
+    runs: tuple[str, ...]
+    parameters: tuple[Difference, ...] = ()
+    metrics: tuple[Difference, ...] = ()
+    missing: tuple[str, ...] = field(default=())
+
+
+def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing: Sequence[str] = ()) -> Comparison:
+    """Compares runs.
+
+    Args:
+      runs: The runs.
+      metrics: The metrics of each run, as `read_metrics` returns them.
+      missing: What could not be read.
+    """
+    parameters = [{**run.parameters, **{f"hparams.{name}": value for name, value in run.hparams.items()}} for run in runs]
+    return Comparison(tuple(run.id for run in runs), find_differences(parameters), find_differences(metrics), tuple(missing))
+
+
+def find_differences(values: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
+    """Returns the names whose values are not the same in all mappings.
+
+    Example:
+      >>> find_differences([{"epochs": 1, "seed": 0}, {"epochs": 2, "seed": 0}])
+      (Difference(name='epochs', values=(1, 2)),)
+    """
+    names = dict.fromkeys(name for mapping in values for name in mapping)
+    rows = ((name, tuple(mapping.get(name) for mapping in values)) for name in names)
+    return tuple(Difference(name, row) for name, row in rows if any(value != row[0] for value in row))
+
+
+def read_metrics(run: Run) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Returns the metrics of a run, over all examples, and what could not be read.
+
+    Those of the evaluation come first. Reads the evaluation with TFMA, which loads
+    TensorFlow.
+    """
+    metrics: dict[str, float] = {}
+    missing: tuple[str, ...] = ()
+    if run.find("ModelEvaluation"):
+        from tfx_distribute.components.report import artifacts
+        from tfx_distribute.pipelines.targets.local import report
+
+        parts = artifacts.read(artifacts.Sources(evaluation=report.find_sources(run).evaluation))
+        missing = tuple(f"{run.id}: {text}" for text in parts["missing"])
+        for slice_ in parts["evaluation"].slices if parts.get("evaluation") else ():
+            if not slice_.name:
+                metrics.update({name: cell.value for name, cell in slice_.cells.items()})
+    model = run.model
+    properties = sorted(model.properties.items()) if model else []
+    metrics.update({name: value for name, value in properties if name.startswith(METRIC_PREFIX)})
+    return metrics, missing

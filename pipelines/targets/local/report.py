@@ -1,0 +1,128 @@
+"""Makes the report of a run on this machine, from ML Metadata and its artifacts."""
+
+import contextlib
+import re
+from pathlib import Path
+
+from tfx_distribute.components.report import artifacts, page
+from tfx_distribute.components.report.data import Report
+from tfx_distribute.pipelines.targets.local import commands
+from tfx_distribute.pipelines.targets.local.runs import Run
+
+FILE = "report.html"
+_LOG_BYTES = 1_000_000  # at the end of a log, where its last error is looked for
+_LINE_LENGTH = 500
+_ANOMALIES_LENGTH = 160
+_ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: .*)?$")
+
+
+def make(run: Run) -> Report:
+    """Reads everything that the report of a run shows.
+
+    Args:
+      run: The run. Parts whose files are missing are left out and named.
+    """
+    parts = artifacts.read(find_sources(run))
+    missing = list(parts.pop("missing"))
+    model = run.model
+    pushed = run.find("PushedModel")
+    failed = [node.name for node in run.nodes if node.state == "failed"]
+    if failed:
+        error = _read_error(run.logs / "run.log") if run.logs else ""
+        missing.insert(0, f"Everything after {failed[0]}, which failed" + (f": {error}" if error else ""))
+        if "Trainer" in failed and run.find("ModelRun") is None:
+            missing.insert(1, "Training curves, tries and times: TFX removes what a node has written that fails")
+    elif run.state in ("interrupted", "canceled"):
+        missing.insert(0, f"Everything after {run.nodes[-1].name if run.nodes else 'the start'}: the run was {run.state}")
+    elif run.state == "running":
+        missing.insert(0, "Nodes that have not ended: the run is going on")
+    if run.logs is None:
+        missing.append("Logs: their folder has been deleted")
+    if model and not parts.get("curves") and run.find("ModelRun") is None:
+        missing.append("Training curves: the Trainer has no output model_run")
+    return Report(
+        pipeline=run.pipeline,
+        run=run.id,
+        state=run.state,
+        started=run.started,
+        seconds=run.seconds,
+        nodes=run.nodes,
+        training=artifacts.training_properties(model.properties) if model else {},
+        parameters=run.changes,
+        defaults=run.defaults,
+        hparams=run.hparams,
+        artifacts=tuple(artifact.info for artifact in run.artifacts),
+        pushed=str(pushed.properties.get("pushed_destination", "")) if pushed else "",
+        commands=commands.list_commands(run),
+        missing=tuple(missing),
+        **parts,
+    )
+
+
+def _read_error(log: Path) -> str:
+    """Returns the last line of the last error in a log; empty without one."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        _, _, text = file.read().decode(errors="replace").rpartition("Traceback (most recent call last):")
+        lines = [line.strip() for line in text.splitlines() if _ERROR_LINE.match(line)]
+        return lines[-1][:_LINE_LENGTH] if lines else ""
+    return ""
+
+
+def default_path(run: Run) -> Path:
+    """Returns the file of a run's report: in its logs, if they are still there."""
+    return run.logs / FILE if run.logs else run.root / f"report-{run.id}.html"
+
+
+def write(report: Report, path: Path) -> None:
+    """Writes a report as an HTML file; a new file replaces an old one at once.
+
+    Devices and pipes are written to, and symbolic links followed.
+
+    Raises:
+      OSError: The file cannot be written.
+    """
+    text = page.render(report)
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def find_sources(run: Run) -> artifacts.Sources:
+    """Returns where the parts of a run's report are."""
+    blessing, results = run.find("ModelBlessing"), run.find("TunerResults")
+    has_thresholds = blessing is not None and "blessed" in blessing.properties
+    search = results.properties if results else {}
+    return artifacts.Sources(
+        statistics=_uri(run, "ExampleStatistics"),
+        anomalies=_uri(run, "ExampleAnomalies"),
+        model_run=_uri(run, "ModelRun"),
+        evaluation=_uri(run, "ModelEvaluation"),
+        trials=_uri(run, "TunerResults"),
+        blessed=bool(blessing.properties["blessed"]) if blessing and has_thresholds else None,
+        unusable_baseline=str(blessing.properties.get("unusable_baseline", "")) if blessing else "",
+        objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
+    )
+
+
+def describe_anomalies(run: Run) -> str:
+    """Describes in one line what ExampleValidator has found; empty if nothing."""
+    anomalies = artifacts.read(artifacts.Sources(anomalies=_uri(run, "ExampleAnomalies"))).get("anomalies") or ()
+    found = dict.fromkeys(f"{anomaly.feature or 'all features'}: {anomaly.summary}" for anomaly in anomalies)
+    line = " ".join("; ".join(found).split())
+    return line if len(line) <= _ANOMALIES_LENGTH else f"{line[: _ANOMALIES_LENGTH - 3]}..."
+
+
+def _uri(run: Run, type_name: str) -> str:
+    artifact = run.find(type_name)
+    return artifact.info.uri if artifact else ""

@@ -1,0 +1,185 @@
+"""Reads the result of a run from ML Metadata and from Evaluator's output.
+
+Nodes that ran and nodes from the cache are treated alike.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from ml_metadata.proto import metadata_store_pb2
+from tensorflow_model_analysis.slicer import slicer_lib
+from tfx.orchestration import metadata
+
+from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
+from tfx_distribute.components.report import thresholds
+from tfx_distribute.components.report.evaluation import EXAMPLE_COUNT, SUM_OF_WEIGHTS
+from tfx_distribute.components.tuner import trials
+from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
+from tfx_distribute.pipelines.targets.local import stored_artifacts
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """A metric of the trained model, over all examples of the evaluated splits.
+
+    Attributes:
+      name: The metric's class, as in the pipeline file.
+      value: Its value.
+      metric: Its thresholds.
+      failed_on: Slices on which a threshold is not met, such as `hour=3`; the empty
+        string stands for all examples. A threshold applies to every slice, as in TFMA.
+      not_finite_on: The slices in `failed_on` where the metric is missing, NaN or
+        infinite.
+      weightless_on: The slices in `failed_on` where the weights of the examples add up
+        to 0 or less.
+    """
+
+    name: str
+    value: float
+    metric: Metric
+    failed_on: tuple[str, ...]
+    not_finite_on: tuple[str, ...] = ()
+    weightless_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of a run.
+
+    Attributes:
+      training: How the model was trained: strategy, num_workers, num_replicas,
+        global_batch_size, train_steps, precision, base_model and how many weights it
+        gave, train_seconds and `training_<metric>` values; with `export_best`,
+        exported_epoch, exported_step and `exported_<metric>`; `time_<activity>`, the
+        share of the time from 0 to 1 (see `time_use.ACTIVITIES`), and if a process
+        holds the others back, slowest_process, slowest_process_holds_back (the share
+        of the time for which they wait for it) and slowest_process_reason.
+      model: Folder of the trained SavedModel.
+      metrics: Metrics that Evaluator computed.
+      blessed: True if all thresholds are met; None if there are no thresholds.
+      unusable_baseline: Why changes against the latest blessed model are ignored, such
+        as `its Loss on hour=3 is not finite` or `/models/7 cannot read these examples:
+        ...`; empty if they count, or no model was blessed before.
+      pushed: Folder of the pushed model; None if no model was pushed.
+      search: The trials of the search for hyperparameters; None without `tune`.
+    """
+
+    training: Mapping[str, Any]
+    model: str
+    metrics: tuple[MetricResult, ...] = field(default=())
+    blessed: bool | None = None
+    unusable_baseline: str = ""
+    pushed: str | None = None
+    search: trials.SearchResult | None = None
+
+
+def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> RunResult:
+    """Reads the outputs of a run's executions.
+
+    Args:
+      connection: Connection configuration of the ML Metadata store.
+      executions: Node -> id of its execution.
+      spec: The pipeline.
+    """
+    with metadata.Metadata(connection) as handle:
+        outputs = {node: _read_outputs(handle.store, execution) for node, execution in executions.items()}
+    model = outputs["Trainer"]["model"]
+    training = {
+        name: getattr(value, value.WhichOneof("value"))
+        for name, value in model.custom_properties.items()
+        if name in _TRAINING_PROPERTIES or name.startswith(("training_", "exported_", "time_", "slowest_process"))
+    }
+    blessed: bool | None = None
+    unusable_baseline = ""
+    metrics: tuple[MetricResult, ...] = ()
+    if spec.evaluate:
+        if spec.evaluate.has_thresholds:
+            properties = outputs["Evaluator"]["blessing"].custom_properties
+            blessed = properties["blessed"].int_value == 1
+            unusable_baseline = properties[UNUSABLE_BASELINE].string_value
+        metrics = read_metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
+        if spec.trainer.example_weight:
+            metrics = tuple(
+                replace(result, name=f"{result.name}{SUM_OF_WEIGHTS}")
+                if (result.metric.class_name or result.name) == EXAMPLE_COUNT
+                else result
+                for result in metrics
+            )
+    pushed = None
+    if spec.push:
+        pushed = stored_artifacts.pushed_folder(outputs["Pusher"]["pushed_model"]) or None
+    search = _read_search(outputs["Tuner"]["tuner_results"]) if spec.tune else None
+    return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed, search)
+
+
+def _read_search(artifact: Any) -> trials.SearchResult:
+    properties = artifact.custom_properties
+    table = Path(artifact.uri, trials.TABLE_FILE).read_text(encoding="utf-8")
+    return trials.SearchResult(
+        properties["objective"].string_value, properties["goal"].string_value, tuple(trials.from_lines(table))
+    )
+
+
+_OUTPUT_EVENTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
+_TRAINING_PROPERTIES = (
+    "strategy",
+    "num_workers",
+    "num_replicas",
+    "per_replica_batch_size",
+    "global_batch_size",
+    "train_steps",
+    "train_seconds",
+    "precision",
+    "base_model",
+    "base_model_weights_taken",
+    "base_model_weights_skipped",
+    "base_model_entries_taken",
+    "base_model_entries_new",
+)
+
+
+def _read_outputs(store: Any, execution: int) -> dict[str, Any]:
+    """Returns the output artifacts of an execution by key; the last one of each key."""
+    events = [event for event in store.get_events_by_execution_ids([execution]) if event.type in _OUTPUT_EVENTS]
+    artifacts = {artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
+    return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
+
+
+def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
+    """Reads the metrics of an evaluation, and the thresholds that are not met.
+
+    Args:
+      uri: Folder that Evaluator wrote.
+      metrics: Name of a metric's class -> its thresholds.
+    """
+    values = {
+        name: value
+        for slice_key, outputs in tfma.load_eval_result(uri).slicing_metrics
+        if slice_key == ()
+        for sub_keys in outputs.values()
+        for metric_values in sub_keys.values()  # of one class, of the top k, or of neither
+        for name, value in metric_values.items()
+    }
+    failed: dict[str, dict[str, str]] = {}  # metric -> slice -> why
+    for validation in tfma.load_validation_result(uri).metric_validations_per_slice:
+        slice_name = thresholds.slice_name(slicer_lib.deserialize_slice_key(validation.slice_key))
+        for failure in validation.failures:
+            failed.setdefault(failure.metric_key.name, {})[slice_name] = failure.message
+    results = []
+    for name, metric in metrics.items():
+        reported_name = metric.config.get("name", name)
+        failed_on = failed.get(reported_name, {})
+        result = MetricResult(
+            name=name,
+            value=float(values.get(reported_name, {}).get("doubleValue", math.nan)),
+            metric=metric,
+            failed_on=tuple(sorted(failed_on)),
+            not_finite_on=tuple(sorted(name for name, why in failed_on.items() if why == thresholds.NOT_FINITE)),
+            weightless_on=tuple(sorted(name for name, why in failed_on.items() if why == thresholds.NO_WEIGHT)),
+        )
+        results.append(result)
+    return tuple(results)

@@ -1,0 +1,385 @@
+"""Runs a pipeline on this machine.
+
+It uses TFX's LocalDagRunner, and reports when each node starts and ends.
+"""
+
+import contextlib
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from unittest import mock
+
+from absl import logging
+from ml_metadata.proto import metadata_store_pb2
+from tfx.dsl.compiler import constants
+from tfx.orchestration import metadata, pipeline
+from tfx.orchestration.local import local_dag_runner, runner_utils
+from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.proto.orchestration import pipeline_pb2
+
+from tfx_distribute.components import beam_caches, direct_runner
+from tfx_distribute.components.launchers import locks
+from tfx_distribute.components.launchers.local import gpus as launcher_gpus
+from tfx_distribute.components.launchers.local import launcher as local_launcher
+from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.components.launchers.sigterm import terminable
+from tfx_distribute.pipelines.spec import user_module
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.targets import tfx_pipeline
+from tfx_distribute.pipelines.targets.local import results, stored_artifacts, temporary
+from tfx_distribute.pipelines.targets.local.paths import RunPaths, local_settings
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import UserModule
+from tfx_distribute.trainer_module.user_code import module_loader as module_lib
+from tfx_distribute.trainer_module.user_code import user_exit
+
+
+@dataclass(frozen=True)
+class NodeStarted:
+    """A node of the pipeline starts.
+
+    Attributes:
+      node: The node's id.
+    """
+
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeEnded:
+    """A node of the pipeline has ended.
+
+    Attributes:
+      node: The node's id.
+      seconds: Duration in seconds.
+      cached: True if its outputs are those of an earlier run.
+    """
+
+    node: str
+    seconds: float
+    cached: bool
+
+
+class NodeError(Exception):
+    """A node of the pipeline failed; `__cause__` is the exception that it raised.
+
+    Attributes:
+      node: The node's id.
+    """
+
+    def __init__(self, node: str):
+        super().__init__(f"{node} failed")
+        self.node = node
+
+
+NodeListener = Callable[[NodeStarted | NodeEnded], None]
+
+
+class LocalRunner(local_dag_runner.LocalDagRunner):
+    """A LocalDagRunner with a listener, whose errors name the node that failed.
+
+    Args:
+      parameters: Values of the pipeline's runtime parameters; others take their
+        defaults.
+      listener: Called before and after each node.
+      run_id: Id of the run in ML Metadata; None for the time of its start.
+
+    Attributes:
+      executions: Node -> id of its execution in ML Metadata.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, int | float | str] | None = None,
+        listener: NodeListener = lambda event: None,
+        run_id: str | None = None,
+    ):
+        super().__init__()
+        self._run_id = run_id
+        self._parameters = dict(parameters or {})
+        self._listener = listener
+        self.executions: dict[str, int] = {}
+
+    def select(self, nodes: Mapping[str, pipeline_pb2.PipelineNode]) -> Container[str]:
+        """Returns the ids of the nodes to run: all of them."""
+        return nodes.keys()
+
+    def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
+        """Runs the nodes one after another, in the order of the pipeline.
+
+        Args:
+          pipeline: The compiled pipeline.
+          run_options: Not supported here.
+
+        Raises:
+          NodeError: A node failed.
+          ValueError: `run_options` is given.
+        """
+        if run_options is not None:
+            raise ValueError("LocalRunner runs whole pipelines; for a partial run use LocalDagRunner")
+        runtime_parameter_utils.substitute_runtime_parameter(
+            pipeline,
+            {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: self._run_id or datetime.now().isoformat()},
+        )
+        deployment = runner_utils.extract_local_deployment_config(pipeline)
+        store = deployment.metadata_connection_config
+        connection = metadata.Metadata(getattr(store, store.WhichOneof("connection_config")))
+        with connection as opened:
+            stored_artifacts.reconcile(opened.store, pipeline.runtime_spec.pipeline_root.field_value.string_value)
+        nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
+        selected = self.select(nodes)
+        for name, node in nodes.items():
+            if name not in selected:
+                continue
+            self._listener(NodeStarted(name))
+            start = time.monotonic()
+            try:
+                with _without_watchers():
+                    execution, cached = _launch(node, pipeline, deployment, connection)
+            except KeyboardInterrupt:
+                raise
+            # sys.exit(0) in user code is a failure too: the node has not done its work.
+            except BaseException as error:
+                logging.exception("%s failed", name)
+                raise NodeError(name) from error
+            if execution is not None:
+                self.executions[name] = execution
+            self._listener(NodeEnded(name, time.monotonic() - start, cached))
+
+
+def _launch(
+    node: pipeline_pb2.PipelineNode, pipeline: pipeline_pb2.Pipeline, deployment: Any, connection: metadata.Metadata
+) -> tuple[int | None, bool]:
+    """Runs a node.
+
+    Returns:
+      The id of its execution, and True if its outputs are those of an earlier one.
+
+    Raises:
+      ConfigurationError: TFX has not run it. It only records why, if an input is not
+        there or there are several of one.
+    """
+    name = node.node_info.id
+    execution = launcher.Launcher(
+        pipeline_node=node,
+        mlmd_connection=connection,
+        pipeline_info=pipeline.pipeline_info,
+        pipeline_runtime_spec=pipeline.runtime_spec,
+        executor_spec=runner_utils.extract_executor_spec(deployment, name),
+        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+    ).launch()
+    if execution is None or execution.execution_id is None:
+        return None, False
+    with connection as opened:
+        (stored,) = opened.store.get_executions_by_id([execution.execution_id])
+    if stored.last_known_state == metadata_store_pb2.Execution.FAILED:
+        result = execution_lib.get_execution_result(stored, ignore_parse_errors=True)
+        traceback = result.result_message.strip() if result else ""
+        reason = traceback.splitlines()[-1] if traceback else "TFX does not say why"
+        raise ConfigurationError(f"it was not run: {reason}")
+    return execution.execution_id, stored.last_known_state == metadata_store_pb2.Execution.CACHED
+
+
+def run(
+    spec: PipelineSpec,
+    module: user_module.Module,
+    paths: RunPaths,
+    server: ForkServer | None = None,
+    enable_cache: bool = True,
+    on_node: NodeListener = lambda event: None,
+    on_training: local_launcher.ProgressListener = lambda task, progress: None,
+    on_beam: Callable[[int, int], None] = lambda done, total: None,
+) -> results.RunResult:
+    """Runs a pipeline on this machine.
+
+    Args:
+      spec: The pipeline, with the values of its parameters.
+      module: The user's module.
+      paths: Where the run keeps its files.
+      server: A running fork server; None to start one for each training.
+      enable_cache: True if nodes whose inputs have not changed take their outputs from
+        an earlier run.
+      on_node: Called before and after each node.
+      on_training: Called with each report of each training process.
+      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
+        and of all, with the direct runner.
+
+    Returns:
+      The results of the run: how the model was trained, its metrics, where it is.
+
+    Raises:
+      ConfigurationError: The pipeline cannot be built, or another run is using its
+        folder.
+      NodeError: A node failed.
+    """
+    with session(spec, module, paths, server, on_training, on_beam) as connection:
+        if spec.push and spec.push.directory is None:
+            _check_pushes(connection, spec.name, str(paths.serving))
+        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
+        runner.run(build(spec, module, paths, connection, enable_cache))
+        return results.read(connection, runner.executions, spec)
+
+
+def _check_pushes(connection: Any, name: str, serving: str) -> None:
+    """Checks that servers of another pipeline's models do not get those of this one.
+
+    Raises:
+      ConfigurationError: They would.
+    """
+    with metadata.Metadata(connection) as opened:
+        other = stored_artifacts.find_other_pushes(opened.store, name, serving)
+    if other:
+        raise ConfigurationError(
+            f"push.directory: is missing, and the pipeline {other} pushes to {serving} too, whose servers would load this "
+            "model; write push.directory, or another --root"
+        )
+
+
+@contextlib.contextmanager
+def session(
+    spec: PipelineSpec,
+    module: user_module.Module,
+    paths: RunPaths,
+    server: ForkServer | None = None,
+    on_training: local_launcher.ProgressListener = lambda task, progress: None,
+    on_beam: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Any]:
+    """Makes this process ready to run nodes of a pipeline, within the block.
+
+    Args:
+      spec: The pipeline.
+      module: The user's module.
+      paths: Where the run keeps its files.
+      server: A running fork server; None to start one for each training.
+      on_training: Called with each report of each training process.
+      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
+        and of all, with the direct runner.
+
+    Yields:
+      The connection configuration of ML Metadata.
+
+    Raises:
+      ConfigurationError: The module cannot be imported, or another run is using the
+        folder.
+    """
+    paths.create()
+    logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
+    settings = local_launcher.LocalLauncherSettings(
+        log_dir=paths.logs,
+        base_port=local_settings(spec).base_port,
+        on_progress=on_training,
+        server=server,
+        gpus=tuple(launcher_gpus.list_visible()),
+    )
+    with (
+        locks.exclusive(str(paths.root), "the run folder", "wait until it ends, or write another --root"),
+        temporary.run_folder(),
+        terminable(),
+        _arguments_hidden(),
+        user_exit.os_exit_raises(),
+        user_module.importable(module),
+        local_launcher.settings(settings),
+        _gpus_hidden(),
+        direct_runner.as_default(),
+        direct_runner.reporting_stages(on_beam),
+    ):
+        beam_caches.install()
+        # A module that cannot be imported fails here, before the first node, and not in
+        # the middle of the pipeline.
+        module_lib.load(UserModule(module.function_path(module.train)))
+        yield tfx_pipeline.make_sqlite_config(str(paths.metadata))
+
+
+@contextlib.contextmanager
+def _arguments_hidden() -> Iterator[None]:
+    """Hides this process's arguments from TFX and absl.
+
+    They would parse them as their own flags: absl has a `-v`, too.
+    """
+    before = sys.argv
+    sys.argv = before[:1] or ["tfx-distribute"]  # absl expects the program's name
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+class _NoWatcher:
+    """Replaces the server that lets remote executors update their execution's metadata.
+
+    TFX starts one for each node, on a port that it finds by listening on every
+    interface. Executors in this process do not need it, and any user of the machine
+    could call it.
+    """
+
+    address = ""
+
+    def __init__(self, **_: Any):
+        pass
+
+    def start(self) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+@contextlib.contextmanager
+def _without_watchers() -> Iterator[None]:
+    with (
+        mock.patch.object(launcher, "execution_watcher", types.SimpleNamespace(ExecutionWatcher=_NoWatcher)),
+        mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _gpus_hidden() -> Iterator[None]:
+    """Hides the GPUs from this process.
+
+    TensorFlow would take their memory for Transform, and leave none for training.
+    """
+    name = "CUDA_VISIBLE_DEVICES"
+    before = os.environ.get(name)
+    os.environ[name] = "-1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def build(
+    spec: PipelineSpec, module: user_module.Module, paths: RunPaths, connection: Any, enable_cache: bool
+) -> pipeline.Pipeline:
+    """Builds the TFX pipeline of a run on this machine.
+
+    Args:
+      spec: The pipeline.
+      module: The user's module.
+      paths: Where the run keeps its files.
+      connection: Connection configuration of ML Metadata.
+      enable_cache: True if nodes whose inputs have not changed take their outputs from
+        an earlier run.
+
+    Raises:
+      ConfigurationError: It cannot be built.
+    """
+    return tfx_pipeline.build(
+        spec,
+        module,
+        tfx_pipeline.PipelinePaths(
+            pipeline_root=str(paths.artifacts),
+            metadata=connection,
+            push_directory=str(paths.serving),
+        ),
+        enable_cache,
+    )

@@ -1,0 +1,414 @@
+"""Finds the runs of this machine in their ML Metadata stores.
+
+Imports neither TFX nor TensorFlow. Works for cached nodes, for runs that failed, and
+for those of older versions.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ml_metadata import errors as metadata_errors
+from ml_metadata import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+
+from tfx_distribute.components.launchers import locks
+from tfx_distribute.components.launchers.locks import LOCK_FILE
+from tfx_distribute.components.report.data import ArtifactInfo, Node
+from tfx_distribute.pipelines.targets.local import stored_artifacts
+from tfx_distribute.pipelines.targets.local.paths import COMPARISON
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.parameters import GROUPS
+
+METADATA_FILE = "metadata.sqlite"
+ARTIFACTS = "artifacts"  # in it: <node>/<output>/<execution>
+DEFAULT_ROOTS = "runs"  # has a folder for each pipeline
+_TIME_FORMAT = "%Y%m%d-%H%M%S-%f"  # of the names of log folders
+_STATES = {
+    metadata_store_pb2.Execution.COMPLETE: "complete",
+    metadata_store_pb2.Execution.CACHED: "cached",
+    metadata_store_pb2.Execution.FAILED: "failed",
+    metadata_store_pb2.Execution.CANCELED: "canceled",
+}
+_OUTPUTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
+_INPUTS = (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.INTERNAL_INPUT)
+# TFX's metadata has a bool as 0 or 1, which equals it.
+_DEFAULTS = {field.name: field.default for group in GROUPS for field in dataclasses.fields(group)}
+_NO_PARAMETERS = ("fingerprint", "module_fingerprint", "hparams")  # and those of TFX
+# Execution properties of TFX that are no pipeline parameters.
+_TFX_PROPERTIES = ("train_args", "eval_args", "custom_config", "build_model", "run_fn", "module_file", "module_path")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An artifact that a node of a run wrote, or took from the cache.
+
+    Attributes:
+      info: Its place in the lineage.
+      properties: Its properties and custom properties.
+      is_resolved: True if a resolver found it among those of earlier runs.
+    """
+
+    info: ArtifactInfo
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    is_resolved: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run on this machine.
+
+    Attributes:
+      id: Its id, which is the name of its log folder too.
+      pipeline: Name of the pipeline.
+      root: Folder of all runs of the pipeline.
+      state: `complete`, `failed`, `canceled`, `interrupted` or `running`.
+      started: Unix time of its start, in seconds.
+      seconds: Duration up to the end of its last node, or if it was ended, to the last
+        line in its log; None while it runs.
+      nodes: Its nodes, in the order in which they started.
+      artifacts: Outputs of the nodes.
+      parameters: Name of a pipeline parameter -> its value; empty before the Trainer.
+      hparams: Name of a hyperparameter -> the value that a search has found, or the
+        one in the pipeline file.
+      logs: Its log folder; None if it has been deleted.
+    """
+
+    id: str
+    pipeline: str
+    root: Path
+    state: str
+    started: float
+    seconds: float | None
+    nodes: tuple[Node, ...]
+    artifacts: tuple[Artifact, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    hparams: Mapping[str, Any] = field(default_factory=dict)
+    logs: Path | None = None
+
+    def find(self, type_name: str) -> Artifact | None:
+        """Returns the first artifact of a type; None if there is none.
+
+        Those that a resolver has found are of earlier runs, and do not count.
+        """
+        artifacts = (artifact for artifact in self.artifacts if not artifact.is_resolved)
+        return next((artifact for artifact in artifacts if artifact.info.type == type_name), None)
+
+    @property
+    def model(self) -> Artifact | None:
+        """The trained model, as opposed to one that training or evaluation read."""
+        models = [artifact for artifact in self.artifacts if artifact.info.type == "Model"]
+        trainings = {artifact.info.node for artifact in self.artifacts if artifact.info.type == "ModelRun"}
+        return next((model for model in models if model.info.node in trainings), None)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The parameters that have their default values."""
+        return {name: value for name, value in self.parameters.items() if _DEFAULTS.get(name) == value}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The parameters that have other values."""
+        return {name: value for name, value in self.parameters.items() if name not in self.defaults}
+
+
+def find_roots(root: str | None) -> list[Path]:
+    """Returns the folders that have runs.
+
+    Args:
+      root: Folder of all runs of a pipeline; None for those in `runs`.
+
+    Raises:
+      ConfigurationError: There are no runs.
+    """
+    if root is not None:
+        if not (Path(root) / METADATA_FILE).is_file():
+            raise ConfigurationError(
+                f"--root: there are no runs in {root}; write the folder of a pipeline's runs, such as runs/digits"
+            )
+        return [Path(root)]
+    roots = sorted(path.parent for path in Path(DEFAULT_ROOTS).glob(f"*/{METADATA_FILE}"))
+    if not roots:
+        raise ConfigurationError(f"--root: there are no runs in {DEFAULT_ROOTS}/; write the folder that `run` wrote to")
+    return roots
+
+
+def list_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
+    """Returns all runs in some folders, the latest first.
+
+    Args:
+      roots: The folders.
+      warn: Called with a message for each folder that cannot be read; the others are
+        listed. By default, such a folder is an error.
+
+    Raises:
+      ConfigurationError: A folder cannot be read.
+    """
+    runs: list[Run] = []
+    for root in roots:
+        try:
+            runs += _Store(root).list_runs()
+        except (metadata_errors.StatusError, RuntimeError) as error:
+            text = f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
+            if warn is None:
+                raise ConfigurationError(f"--root: {text}; write another --root") from error
+            warn(f"{text}; its runs are left out")
+    return sorted(runs, key=lambda run: run.started, reverse=True)
+
+
+def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | None = None) -> Run:
+    """Finds a run.
+
+    Args:
+      roots: Folders to look in.
+      name: The run's id, or the beginning of one, or the name of a pipeline for its
+        latest run; None for the latest run of all.
+      warn: As for `list_runs`.
+
+    Raises:
+      ConfigurationError: There is no such run, or several.
+    """
+    roots = list(roots)
+    runs = list_runs(roots, warn)
+    where = ", ".join(map(str, roots))
+    if not runs:
+        raise ConfigurationError(f"--root: there are no runs in {where}")
+    trained = [run for run in runs if not run.id.startswith(COMPARISON)] or runs  # the latest is one of them
+    if name is None:
+        return trained[0]
+    found = [run for run in runs if run.id == name] or [run for run in trained if run.pipeline == name][:1]
+    found = found or [run for run in runs if name and run.id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(run.id for run in (found or runs)[:5])
+    if found:
+        raise ConfigurationError(f"RUN: {len(found)} runs begin with {name!r}: {shown}; write more of the id")
+    raise ConfigurationError(f"RUN: there is no run {name!r} in {where}; the latest are {shown}")
+
+
+class _Store:
+    """The ML Metadata store of a folder of runs, read only."""
+
+    def __init__(self, root: Path):
+        self._root = root
+        self._contexts: Sequence[Any] = ()
+        if not (root / METADATA_FILE).stat().st_size:  # a run that did not come to its first node
+            return
+        config = metadata_store_pb2.ConnectionConfig()
+        config.sqlite.filename_uri = str(root / METADATA_FILE)
+        config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
+        self._store = metadata_store.MetadataStore(config)
+        self._contexts = self._store.get_contexts_by_type("pipeline_run")
+
+    def list_runs(self) -> list[Run]:
+        contexts = sorted(self._contexts, key=lambda context: context.create_time_since_epoch)
+        locked_since = _read_lock(self._root)
+        return [self._read(context, locked_since if context is contexts[-1] else None) for context in contexts]
+
+    def _read(self, context: Any, locked_since: float | None) -> Run:
+        executions = sorted(self._store.get_executions_by_context(context.id), key=lambda execution: execution.id)
+        names = {execution.id: self._node_name(execution.id) for execution in executions}
+        nodes = [self._to_node(execution, names[execution.id]) for execution in executions]
+        started = context.create_time_since_epoch / 1000
+        trainer = next((execution for execution in executions if _is_trainer(execution)), None)
+        properties = _read_properties(trainer.custom_properties) if trainer else {}
+        state = _find_state([node.state for node in nodes], started, locked_since)
+        last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
+        contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
+        logs = _find_logs(self._root, context.name, started)
+        run = Run(
+            id=context.name,
+            pipeline=next((other.name for other in contexts if other.type == "pipeline"), self._root.name),
+            root=self._root,
+            state=state,
+            started=started,
+            seconds=None if state == "running" else max(last, _end_of_log(logs) if state != "complete" else 0.0) - started,
+            nodes=tuple(nodes),
+            artifacts=(*self._list_artifacts(names), *self._list_unpublished(executions, names)),
+            parameters=_select_parameters(properties),
+            hparams=_parse_object(properties.get("hparams")),
+            logs=logs,
+        )
+        return dataclasses.replace(run, hparams={**run.hparams, **_read_best(run)})
+
+    def _node_name(self, execution: int) -> str:
+        for context in self._store.get_contexts_by_execution(execution):
+            if context.type == "node":
+                return str(context.name).rpartition(".")[2]
+        return f"execution {execution}"
+
+    def _to_node(self, execution: Any, name: str) -> Node:
+        state = _STATES.get(execution.last_known_state, "running")
+        start, end = (execution.create_time_since_epoch / 1000, execution.last_update_time_since_epoch / 1000)
+        from_run, saved = self._find_original(execution.id) if state == "cached" else ("", None)
+        return Node(name, state, start, None if state == "running" else end - start, from_run, saved)
+
+    def _find_original(self, execution: int) -> tuple[str, float | None]:
+        """Returns the run that wrote a cached execution's outputs, and its time."""
+        events = self._store.get_events_by_execution_ids([execution])
+        artifacts = [event.artifact_id for event in events if event.type in _OUTPUTS]
+        writers = {
+            event.execution_id for event in self._store.get_events_by_artifact_ids(artifacts) if event.type in _OUTPUTS
+        }
+        for writer in self._store.get_executions_by_id(sorted(writers)) if writers else ():
+            if writer.last_known_state == metadata_store_pb2.Execution.COMPLETE:
+                run = next(
+                    (
+                        context.name
+                        for context in self._store.get_contexts_by_execution(writer.id)
+                        if context.type == "pipeline_run"
+                    ),
+                    "",
+                )
+                return run, (writer.last_update_time_since_epoch - writer.create_time_since_epoch) / 1000
+        return "", None
+
+    def _list_artifacts(self, names: Mapping[int, str]) -> list[Artifact]:
+        events = self._store.get_events_by_execution_ids(list(names)) if names else []
+        ids = list(dict.fromkeys(event.artifact_id for event in events))
+        stored = {artifact.id: artifact for artifact in self._store.get_artifacts_by_id(ids)} if ids else {}
+        listed = []
+        for event in sorted(events, key=lambda event: (event.execution_id, event.artifact_id)):
+            artifact = stored.get(event.artifact_id)
+            if event.type not in _OUTPUTS or artifact is None:
+                continue
+            used_by = [
+                names[other.execution_id]
+                for other in events
+                if other.artifact_id == artifact.id and other.type in _INPUTS and other.execution_id in names
+            ]
+            is_local = "://" not in artifact.uri
+            uri = str(stored_artifacts.find(self._root.absolute() / ARTIFACTS, artifact.uri)) if is_local else artifact.uri
+            info = ArtifactInfo(
+                node=names[event.execution_id],
+                key=event.path.steps[0].key if event.path.steps else "",
+                type=artifact.type,
+                id=artifact.id,
+                uri=uri,
+                used_by=tuple(dict.fromkeys(used_by)),
+                is_missing=is_local and not Path(uri).exists(),
+            )
+            properties = {**_read_properties(artifact.properties), **_read_properties(artifact.custom_properties)}
+            is_resolved = event.type == metadata_store_pb2.Event.INTERNAL_OUTPUT
+            listed.append(Artifact(info, properties, is_resolved))
+        return listed
+
+    def _list_unpublished(self, executions: Iterable[Any], names: Mapping[int, str]) -> list[Artifact]:
+        """Lists what Trainers that were ended have left: no event names it."""
+        folders = {
+            names[execution.id]: self._root.absolute() / ARTIFACTS / names[execution.id] / "model_run" / str(execution.id)
+            for execution in executions
+            if _is_trainer(execution) and _STATES.get(execution.last_known_state) not in ("complete", "cached")
+        }
+        return [
+            Artifact(ArtifactInfo(node, "model_run", "ModelRun", 0, str(folder)))
+            for node, folder in folders.items()
+            if folder.is_dir()
+        ]
+
+
+def _is_trainer(execution: Any) -> bool:
+    return str(execution.type).rpartition(".")[2] == "Trainer"
+
+
+def _find_state(states: list[str], started: float, locked_since: float | None) -> str:
+    for state in ("failed", "canceled"):
+        if state in states:
+            return state
+    # The lock may be that of a later run whose first node has not started, or of a
+    # comparison, which has no nodes.
+    if locked_since is not None and ("running" in states or started >= locked_since):
+        return "running"
+    return "interrupted" if "running" in states or not states else "complete"
+
+
+def _read_lock(root: Path) -> float | None:
+    """Returns since when a run is using the folder, as Unix time; None if none is.
+
+    It is infinite if the run has not written it, or its time cannot be read.
+    """
+    with contextlib.suppress(OSError), (root / LOCK_FILE).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return datetime.fromisoformat(json.load(file)["since"]).timestamp()
+            return math.inf
+        fcntl.flock(file, fcntl.LOCK_UN)
+    return None
+
+
+def read_holder(root: Path) -> locks.Holder | None:
+    """Returns the process that is using a folder of runs; None if none is known."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        if _read_lock(root) is not None:
+            return locks.Holder(**json.loads((root / LOCK_FILE).read_text(encoding="utf-8")))
+    return None
+
+
+def _end_of_log(logs: Path | None) -> float:
+    """Returns when a run last wrote to its log: TFX does not record when it ended."""
+    with contextlib.suppress(OSError):
+        return (logs / "run.log").stat().st_mtime if logs else 0.0
+    return 0.0
+
+
+def _find_logs(root: Path, run: str, started: float) -> Path | None:
+    """Returns the log folder of a run; that of an older version has another name."""
+    logs = root / "logs" / run
+    if logs.is_dir():
+        return logs
+    earlier = []
+    for path in (root / "logs").glob("*-*-*"):
+        with contextlib.suppress(ValueError):
+            time = datetime.strptime(path.name, _TIME_FORMAT).timestamp()
+            if time <= started:
+                earlier.append((time, path))
+    return max(earlier)[1] if earlier and _is_iso(run) else None
+
+
+def _is_iso(run: str) -> bool:
+    try:
+        # Python 3.11 reads other formats too, also that of today's names.
+        return datetime.fromisoformat(run).isoformat() == run
+    except ValueError:
+        return False
+
+
+def _read_best(run: Run) -> dict[str, Any]:
+    """Returns the hyperparameters that a search has found; empty without one."""
+    artifact = run.find("HyperParameters")
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        text = Path(artifact.info.uri, "best_hyperparameters.txt").read_text(encoding="utf-8") if artifact else "{}"
+        return dict(json.loads(text)["values"])
+    return {}
+
+
+def _read_properties(properties: Any) -> dict[str, Any]:
+    """Returns the values of properties that are numbers or strings."""
+    return {
+        name: getattr(value, kind)
+        for name, value in properties.items()
+        if (kind := value.WhichOneof("value")) in ("int_value", "double_value", "string_value", "bool_value")
+    }
+
+
+def _select_parameters(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the Trainer's pipeline parameters; those that are empty are left out."""
+    hidden = (*_NO_PARAMETERS, *_TFX_PROPERTIES)
+    return {name: value for name, value in sorted(properties.items()) if name not in hidden and value not in ("", "null")}
+
+
+def _parse_object(text: Any) -> dict[str, Any]:
+    with contextlib.suppress(ValueError, TypeError):
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return value
+    return {}

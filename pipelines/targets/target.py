@@ -1,0 +1,355 @@
+"""Defines what a target is, a platform that pipelines run on, and lists all targets.
+
+To add a target, write a folder `targets/NAME/` with a `target.py` and a `settings.py`,
+and add one line to `target_names.TARGETS`; or name the class in the entry points of
+another package, in group `tfx_distribute.targets`. The pipeline file's `targets.NAME`,
+the choices of `--target` and the target's own command-line options follow from that.
+
+This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
+everything else that takes time inside of methods.
+"""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+import click
+
+from tfx_distribute.pipelines import target_names
+
+if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
+    from tfx_distribute.components.launchers.launcher import LauncherSettings
+    from tfx_distribute.pipelines.spec.base import SpecModel
+    from tfx_distribute.pipelines.spec.machines import MachineSpec
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
+    from tfx_distribute.pipelines.targets.settings import RemoteSettings
+    from tfx_distribute.trainer_module.job.cluster import ClusterTask
+
+PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
+
+SettingsT = TypeVar("SettingsT", bound="SpecModel")
+RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
+
+
+class Package(Protocol):
+    """A compiled pipeline."""
+
+    @property
+    def num_steps(self) -> int:
+        """Number of the pipeline's steps."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Returns warnings to show before a run."""
+
+    def to_text(self) -> str:
+        """Returns the file as the platform's client reads it."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A submitted run, or a schedule of runs.
+
+    Attributes:
+      id: Id or resource name on the platform.
+      address: Its page in a browser.
+    """
+
+    id: str
+    address: str
+
+
+class Target(abc.ABC, Generic[SettingsT]):
+    """A platform, together with the pipeline that is to run on it.
+
+    Creating a target validates it: the settings of the platform, and whether the
+    pipeline can run there. A pipeline is thus validated once, and only one that has
+    been validated can be planned, compiled or submitted.
+
+    Args:
+      spec: The pipeline, with the values of its parameters.
+      options: Command-line options, by parameter name. Those in `setting_options`
+        replace settings of the pipeline file unless they are None.
+
+    Attributes:
+      name: Name of the target: its key in `target_names.TARGETS` and under `targets` in
+        a pipeline file.
+      title: Name of the platform, for people.
+      runs_here: True if steps run on this machine, and so see its files.
+      setting_options: Command-line options that are settings of the target, too.
+      spec: The pipeline, with the settings that the options have replaced.
+      options: The command-line options.
+      settings: The validated settings of the target.
+
+    Raises:
+      ConfigurationError: The pipeline cannot run there; the message says what to write
+        instead.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    runs_here: ClassVar[bool] = False
+    setting_options: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, spec: "PipelineSpec", options: Mapping[str, Any] | None = None):
+        from tfx_distribute.pipelines.spec import loader
+
+        self.options = dict(options or {})
+        overrides = {name: self.options.get(name) for name in self.setting_options}
+        self.spec = loader.with_target(spec, self.name, overrides)
+        self.settings: SettingsT = self.validate()
+
+    @classmethod
+    @abc.abstractmethod
+    def settings_class(cls) -> "type[SettingsT]":
+        """Returns the model of the target's settings in a pipeline file.
+
+        If all of its fields have defaults, a pipeline file need not mention the target.
+        """
+
+    @abc.abstractmethod
+    def validate(self) -> SettingsT:
+        """Checks that the pipeline can run there, without TFX and TensorFlow.
+
+        Returns:
+          The settings of the target.
+
+        Raises:
+          ConfigurationError: It cannot; the message says what to write instead.
+        """
+
+    def find_warnings(self) -> list[str]:
+        """Returns what the user should know before a run on this platform."""
+        return []
+
+    def launches(self) -> dict[str, Any] | None:
+        """Returns what the Trainer's step would create to train, or None for nothing.
+
+        The name and the address of the job stand for those of a run.
+        """
+        return None
+
+    def address_of(self, task: "ClusterTask") -> str:
+        """Returns the address of a process that `launches` starts, as TF_CONFIG has it.
+
+        Names, namespaces and ports stand for those of a run.
+        """
+        return local_address(task)
+
+    @abc.abstractmethod
+    def count_devices(self) -> int:
+        """Returns the number of devices of the machine of each training process.
+
+        A machine without accelerators counts as one device.
+        """
+
+
+class RemoteTarget(Target[RemoteSettingsT]):
+    """A target that pipelines are compiled for and submitted to.
+
+    Attributes:
+      suffix: Suffix of compiled files, such as `.yaml`.
+      compile_options: The target's own options of the commands `validate`, `plan`,
+        `compile` and `submit`.
+      submit_options: The target's own options of the command `submit` alone.
+      run_options: Names of those options that say where the platform is, and who asks;
+        the commands `runs` take them too.
+    """
+
+    suffix: ClassVar[str]
+    compile_options: ClassVar[Sequence[click.Option]] = ()
+    submit_options: ClassVar[Sequence[click.Option]] = ()
+    run_options: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Checks that command-line options go together.
+
+        Args:
+          options: Name -> value, of this target's options and those of all targets.
+
+        Raises:
+          ConfigurationError: They do not.
+        """
+        return
+
+    @classmethod
+    @abc.abstractmethod
+    def compile_pipeline(
+        cls,
+        pipeline: "Pipeline",
+        settings: RemoteSettingsT,
+        resources: "Mapping[str, MachineSpec]",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Package:
+        """Compiles a TFX pipeline, from a pipeline file or written in Python.
+
+        Args:
+          pipeline: The pipeline; its components must be importable in the image.
+          settings: Settings of the target.
+          resources: Component -> machine.
+          defaults: Defaults of pipeline parameters; None for those of its
+            RuntimeParameters.
+
+        Raises:
+          ConfigurationError: The pipeline cannot run there.
+        """
+
+    def count_devices(self) -> int:
+        """Returns the number of accelerators of the Trainer's machine; 1 for none."""
+        from tfx_distribute.pipelines.machines import accelerators
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+
+        machine = machine_of(self.spec.resources, TRAINER)
+        if not machine.accelerator:
+            return 1
+        return accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+
+    def compile(self, module: "Module", enable_cache: bool = True) -> Package:
+        """Compiles the pipeline. Values of its parameters become their defaults.
+
+        Args:
+          module: The user's module, which the container image holds.
+          enable_cache: True if steps whose inputs have not changed take their outputs
+            from an earlier run.
+
+        Raises:
+          ConfigurationError: The pipeline cannot run there.
+        """
+        from tfx_distribute.pipelines.targets import compiler
+
+        settings = self.settings
+        with compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as built:
+            pipeline, defaults = built
+            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
+
+    def make_manifests(self) -> str:
+        """Returns what gives a run its permissions, for `kubectl` or a shell.
+
+        Raises:
+          ConfigurationError: Runs need no permissions there.
+        """
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        raise ConfigurationError(f"--target: runs on {self.name} need no permissions")
+
+    @abc.abstractmethod
+    def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
+        """Uploads a compiled pipeline and runs it.
+
+        Args:
+          package: The compiled pipeline.
+          arguments: Pipeline parameters of the run; others take their defaults.
+          wait: True to follow the run to its end.
+          report: Called with each line for the user.
+
+        Returns:
+          False if the run was followed to its end and failed; else True.
+
+        Raises:
+          ConfigurationError: The platform refuses it.
+        """
+
+    @classmethod
+    def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
+        """Connects to the platform, to list, show and cancel runs.
+
+        Args:
+          options: Command-line options of `run_options`, by parameter name.
+
+        Raises:
+          ConfigurationError: The platform does not answer, or refuses.
+        """
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
+
+    @property
+    def job_name(self) -> str:
+        """A name like that of the job which trains; the digits stand for a run's."""
+        return f"{self.spec.name}-{PLACEHOLDER_ID}"
+
+    @abc.abstractmethod
+    def launcher_settings(self) -> "LauncherSettings":
+        """Returns where the Trainer trains."""
+
+    def launches(self) -> dict[str, Any] | None:
+        """Returns the request for the machines that train, or None for the step."""
+        from tfx_distribute.components.launchers import registry
+        from tfx_distribute.components.launchers.launcher import Training
+        from tfx_distribute.trainer_module.job.training_job import keras_environment
+
+        parameters, settings = self.spec.trainer.parameters, self.launcher_settings()
+        if not settings.runs_remotely(parameters.distribution):
+            return None
+        root = settings.training_dir or self.settings.pipeline_root
+        training = Training(
+            self.job_name,
+            f"{root}/{self.job_name}/job.json",
+            parameters.distribution,
+            keras_environment(parameters.keras_version),
+            parameters.fault_tolerance.max_restarts,
+        )
+        return registry.make(settings).request(training)
+
+    def address_of(self, task: "ClusterTask") -> str:
+        """Returns the address of a process of the job that is shown."""
+        from tfx_distribute.components.launchers import registry
+
+        return registry.make(self.launcher_settings()).address_of(self.job_name, task)
+
+
+def local_address(task: "ClusterTask") -> str:
+    """Returns the address of a process here, where a run takes free ports."""
+    return "127.0.0.1:PORT"
+
+
+def follow(
+    submitted: Submitted,
+    wait_for_end: Callable[[str, Callable[[str], None]], str] | None,
+    success_states: Sequence[str],
+    report: Callable[[str], None],
+) -> bool:
+    """Reports a submitted run, and follows it if that was asked for.
+
+    Args:
+      submitted: The run.
+      wait_for_end: Follows the run with an id and returns its final state, with a
+        function for each line for the user; None not to follow it.
+      success_states: Final states of runs that have succeeded.
+      report: Called with each line for the user.
+
+    Returns:
+      False if the run was followed to its end and failed; else True.
+    """
+    report(f"run      {submitted.address}")
+    if wait_for_end is None:
+        return True
+    state = wait_for_end(submitted.id, report)
+    report(f"ended    {state}")
+    return state in success_states
+
+
+def get_remote(name: str) -> type[RemoteTarget[Any]]:
+    """Returns the class of a target that pipelines are compiled for.
+
+    Raises:
+      ConfigurationError: There is no target of that name, or it compiles nothing.
+    """
+    target = target_names.get(name)
+    if not issubclass(target, RemoteTarget):
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        choices = ", ".join(remote_targets())
+        raise ConfigurationError(f"target: pipelines are not compiled for {name!r}; choose one of {choices}")
+    return target
+
+
+def remote_targets() -> dict[str, type[RemoteTarget[Any]]]:
+    """Returns the classes of the targets that pipelines are compiled for, by name."""
+    return {name: target for name in target_names.names() if issubclass(target := target_names.get(name), RemoteTarget)}

@@ -1,0 +1,218 @@
+"""Submits compiled pipelines to Vertex AI; follows, lists and cancels their runs."""
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from google.cloud.aiplatform import utils
+from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, Schedule
+from google.protobuf import json_format
+
+from tfx_distribute.components.launchers.vertex import service
+from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns, RemoteTask, seconds_between
+from tfx_distribute.pipelines.targets.target import Submitted
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+
+POLL_SECONDS = 10.0
+SUCCESS_STATES = ("succeeded",)
+FINAL_STATES = (*SUCCESS_STATES, "failed", "cancelled")
+_VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to submit.
+
+    Attributes:
+      name: Name of the pipeline.
+      document: The compiled pipeline, JSON.
+      arguments: Values of the pipeline's parameters; others take their defaults.
+      display_name: Name of the run; None for the pipeline's name.
+      job_id: Id of the job; None for the pipeline's name, the time and a random suffix.
+      labels: Labels in addition to those of the target.
+    """
+
+    name: str
+    document: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    display_name: str | None = None
+    job_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class VertexRuns(RemoteRuns):
+    """The pipeline jobs of a project in a region.
+
+    ```python
+    runs = VertexRuns("example-project", "europe-west4")
+    state = runs.wait(runs.submit(Run("mine", document), settings).id, print)
+    ```
+
+    Args:
+      project: Google Cloud project; None for that of the credentials.
+      region: Region; None for the SDK's default.
+
+    Raises:
+      ConfigurationError: There are no credentials, or the region does not exist. So do
+        all methods if the service refuses, or does not answer.
+    """
+
+    def __init__(self, project: str | None, region: str | None):
+        self._place = (project, region)
+        self._client, self._parent = service.connect(utils.PipelineJobClientWithOverride, project, region)
+
+    def submit(self, run: Run, target: VertexSettings) -> Submitted:
+        """Runs a pipeline once."""
+        # Two people may submit in the same second.
+        job_id = run.job_id or f"{run.name}-{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
+        job = service.parse(PipelineJob, _make_job(run, target))
+        with _explaining_errors():
+            created = self._client.create_pipeline_job(
+                parent=self._parent, pipeline_job=job, pipeline_job_id=job_id, timeout=service.REQUEST_SECONDS
+            )
+        return Submitted(created.name, _make_address("runs", created.name))
+
+    def schedule(self, run: Run, target: VertexSettings, times: Mapping[str, Any]) -> Submitted:
+        """Creates a schedule that runs a pipeline repeatedly.
+
+        Args:
+          run: The run to repeat.
+          target: Settings of all runs.
+          times: Fields of the API's Schedule, such as `cron` and `end_time`.
+        """
+        request = {"parent": self._parent, "pipeline_job": _make_job(run, target)}
+        name = run.display_name or run.name
+        document = {"max_concurrent_run_count": 1, **times, "display_name": name, "create_pipeline_job_request": request}
+        message = service.parse(Schedule, document)
+        client, _ = service.connect(utils.ScheduleClientWithOverride, *self._place)
+        with _explaining_errors():
+            created = client.create_schedule(parent=self._parent, schedule=message, timeout=service.REQUEST_SECONDS)
+        return Submitted(created.name, _make_address("schedules", created.name))
+
+    def wait(self, run_id: str, report: Callable[[str], None]) -> str:
+        """Follows a run to its end; reports each change of a step's state.
+
+        Returns:
+          The final state, one of `FINAL_STATES`.
+        """
+        states: dict[int, PipelineTaskDetail.State] = {}
+        while True:
+            job = _get(self._client, run_id)
+            for task in _tasks(job):
+                if states.get(task.task_id) != task.state:
+                    states[task.task_id] = task.state
+                    error = f": {task.error.message}" if task.error.message else ""
+                    report(f"{task.task_name:28} {task.state.name.lower()}{error}")
+            state = _state(job)
+            if state in FINAL_STATES:
+                if job.error.message:
+                    report(job.error.message)
+                return state
+            time.sleep(POLL_SECONDS)
+
+    def list_runs(self, limit: int) -> list[RemoteRun]:
+        """Returns jobs, the latest first."""
+        request = {"parent": self._parent, "order_by": "create_time desc"}
+        with _explaining_errors():
+            pager = service.call(lambda: self._client.list_pipeline_jobs(request, timeout=service.REQUEST_SECONDS))
+            return [_to_run(job) for job, _ in zip(pager, range(limit), strict=False)]
+
+    def get(self, run_id: str) -> RemoteRun:
+        """Returns a job with its parameters and tasks."""
+        return _to_run(_get(self._client, self._name(run_id)))
+
+    def cancel(self, run_id: str) -> None:
+        """Asks Vertex AI to cancel a job."""
+        name = self._name(run_id)
+        with _explaining_errors():
+            service.call(lambda: self._client.cancel_pipeline_job(name=name, timeout=service.REQUEST_SECONDS))
+
+    def _name(self, run_id: str) -> str:
+        return run_id if "/" in run_id else f"{self._parent}/pipelineJobs/{run_id}"
+
+
+@contextlib.contextmanager
+def _explaining_errors() -> Iterator[None]:
+    try:
+        with service.explaining_errors():
+            yield
+    except TrainingError as error:  # a used-up quota, or no answer for long
+        raise ConfigurationError(str(error)) from error
+
+
+def _make_job(run: Run, target: VertexSettings) -> dict[str, Any]:
+    """Returns the compiled PipelineJob with the settings of this run, JSON."""
+    job = json.loads(run.document)
+    declared = job["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
+    for name in run.arguments:
+        if name not in declared:
+            raise ConfigurationError(f"{name}: the pipeline has no such parameter; it has {', '.join(sorted(declared))}")
+    values = {name: {_VALUES[declared[name]["type"]]: value} for name, value in run.arguments.items()}
+    config = job["runtimeConfig"]
+    job["displayName"] = run.display_name or run.name
+    job["labels"] = {**job.get("labels", {}), **target.labels, **run.labels}
+    job["runtimeConfig"] = {
+        "gcsOutputDirectory": target.pipeline_root,
+        "parameters": {**config.get("parameters", {}), **values},
+    }
+    key = target.encryption_spec_key_name
+    optional_fields = {
+        "serviceAccount": target.service_account,
+        "network": target.network,
+        "encryptionSpec": {"kmsKeyName": key} if key else None,
+        "pscInterfaceConfig": target.psc_interface_config,
+    }
+    return {**job, **{name: value for name, value in optional_fields.items() if value}}
+
+
+def _get(client: Any, name: str) -> PipelineJob:
+    with _explaining_errors():
+        return service.call(lambda: client.get_pipeline_job(name=name, timeout=service.REQUEST_SECONDS))
+
+
+def _ident(job: PipelineJob) -> str:
+    return str(job.name.rpartition("/")[2])
+
+
+def _state(job: PipelineJob) -> str:
+    return str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
+
+
+def _tasks(job: PipelineJob) -> list[PipelineTaskDetail]:
+    """Returns the tasks of a job, without that of the whole run."""
+    return [task for task in job.job_detail.task_details if task.task_name != _ident(job)]
+
+
+def _to_run(job: PipelineJob) -> RemoteRun:
+    tasks = tuple(
+        RemoteTask(
+            task.task_name,
+            task.state.name.lower(),
+            seconds_between(task.start_time or None, task.end_time or None),
+            task.error.message,
+        )
+        for task in _tasks(job)
+    )
+    config = json_format.MessageToDict(PipelineJob.pb(job).runtime_config)
+    parameters = {name: next(iter(value.values()), None) for name, value in config.get("parameters", {}).items()}
+    return RemoteRun(
+        id=_ident(job),
+        name=job.display_name or _ident(job),
+        state=_state(job),
+        started=job.create_time.timestamp() if job.create_time else None,
+        seconds=seconds_between(job.create_time or None, job.end_time or None),
+        parameters={**parameters, **config.get("parameterValues", {})},
+        tasks=tasks,
+        error=job.error.message,
+    )
+
+
+def _make_address(kind: str, name: str) -> str:
+    _, project, _, location, _, number = name.split("/")
+    return f"{service.CONSOLE}/{location}/pipelines/{kind}/{number}?project={project}"

@@ -1,0 +1,128 @@
+"""Compiles a pipeline for Vertex AI.
+
+TFX's own KubeflowV2DagRunner makes the PipelineJob; this adds what it leaves out.
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import json_format
+from tfx.dsl.components.base import base_component
+from tfx.orchestration import pipeline as tfx_pipeline
+
+from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.pipelines.spec.machines import (
+    DEFAULT,
+    PARAMETER_SERVER,
+    TRAINER_STEP,
+    MachineSpec,
+    machine_of_waiting_step,
+)
+from tfx_distribute.pipelines.targets import compiler as targets_compiler
+from tfx_distribute.pipelines.targets import pipeline_ir
+from tfx_distribute.pipelines.targets.vertex import checks
+from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
+
+_VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
+
+
+@dataclass(frozen=True)
+class Package:
+    """A compiled pipeline.
+
+    Attributes:
+      job: Vertex AI's PipelineJob, JSON, which contains KFP's PipelineSpec of schema
+        2.0.0.
+      warnings: Warnings to show before a run.
+    """
+
+    job: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def num_steps(self) -> int:
+        """Number of the pipeline's steps."""
+        return len(self.job["pipelineSpec"]["root"]["dag"]["tasks"])
+
+    def to_text(self) -> str:
+        """Returns the JSON for the SDK; the same pipeline gives the same text."""
+        return json.dumps(self.job, indent=2, sort_keys=True) + "\n"
+
+
+def compile_pipeline(
+    pipeline: tfx_pipeline.Pipeline,
+    settings: VertexSettings,
+    resources: Mapping[str, MachineSpec],
+    defaults: Mapping[str, Any] | None = None,
+) -> Package:
+    """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`.
+
+    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
+    have their own. `default` of `resources` is the machine of all other components, and
+    `Trainer` that of Trainers without their own, and of Tuners.
+    """
+    by_name = {component.id: component for component in pipeline.components}
+    targets_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
+    defaults = targets_compiler.merge_defaults(by_name, defaults)
+    name = pipeline.pipeline_info.pipeline_name
+    make_launcher = functools.partial(vertex_machines.launcher_settings, name, resources, settings)
+    checkpoint_dir = vertex_machines.checkpoint_dir(name, settings)
+    with (
+        targets_compiler.configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, defaults) as in_step,
+        targets_compiler.fingerprinted_queries(pipeline) as unversioned,
+    ):
+        job = targets_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
+    pipeline_ir.check_references(job["pipelineSpec"])
+    spec = pipeline_ir.without_cache(job["pipelineSpec"], [*unversioned, *targets_compiler.find_pushers(pipeline)])
+    spec = pipeline_ir.with_guarded_entrypoint(spec)
+    spec = pipeline_ir.with_system_types(spec)
+    step_resources = {
+        name: _resources(component, resources, name in in_step)
+        for name, component in by_name.items()
+        if isinstance(component, base_component.BaseComponent)
+    }
+    spec = pipeline_ir.with_resources(spec, {name: value for name, value in step_resources.items() if value})
+    spec = pipeline_ir.with_requested_gpus(spec, in_step)
+    job["pipelineSpec"] = pipeline_ir.with_retries(
+        spec, targets_compiler.launcher_only_trainers(by_name, in_step), targets_compiler.SMALL_RETRIES
+    )
+    job["labels"] = {**job["labels"], **settings.labels}
+    parameters = _values(job["pipelineSpec"], defaults)
+    job["runtimeConfig"] = {"gcsOutputDirectory": settings.pipeline_root, "parameters": parameters}
+    return Package(job, targets_compiler.warn_of_uncached(unversioned))
+
+
+def _resources(
+    component: base_component.BaseComponent, resources: Mapping[str, MachineSpec], trains_in_step: bool
+) -> dict[str, Any]:
+    """Returns the ResourceSpec of a component's step; empty for none."""
+    waits = isinstance(component, targets_compiler.TRAINING) and not trains_in_step
+    own_spec = (
+        machine_of_waiting_step(resources)
+        if waits
+        else resources.get(targets_compiler.name_of_machine(component, resources))
+    )
+    # TFX itself ignores the platform_config of file-based ExampleGens.
+    if own_spec is None and component.platform_config:
+        return dict(json_format.MessageToDict(component.platform_config))
+    machine = own_spec or resources.get(DEFAULT) or MachineSpec()
+    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
+    checks.check_step(targets_compiler.name_of_machine(component, resources) if own_spec else DEFAULT, machine)
+    return vertex_machines.make_resource_spec(machine)
+
+
+def _values(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of pipeline parameters as values of the job.
+
+    TFX drops them, since the schema 2.0.0 has no defaults.
+    """
+    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    return {
+        name: {_VALUES[parameter["type"]]: defaults[name]}
+        for name, parameter in declared.items()
+        if defaults.get(name) is not None
+    }

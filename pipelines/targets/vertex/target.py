@@ -1,0 +1,126 @@
+"""Defines the target `vertex`: Vertex AI Pipelines."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, follow
+
+if TYPE_CHECKING:
+    from tfx.orchestration.pipeline import Pipeline
+
+    from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
+    from tfx_distribute.pipelines.spec.machines import MachineSpec
+    from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
+    from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
+
+_SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
+
+
+class VertexTarget(RemoteTarget["VertexSettings"]):
+    """Vertex AI. The compiled file is the JSON of a PipelineJob."""
+
+    name = "vertex"
+    title = "Vertex AI"
+    suffix = ".json"
+    setting_options = ("project", "region", "network", "encryption_spec_key_name", "service_account", "pipeline_root")
+    compile_options = (
+        click.Option(["--project"], help="Vertex AI: Google Cloud project; default targets.vertex.project."),
+        click.Option(["--region"], help="Vertex AI: Google Cloud region; default targets.vertex.region."),
+    )
+    submit_options = (
+        click.Option(["--network"], help="Vertex AI: network to peer with, projects/NUMBER/global/networks/NAME."),
+        click.Option(["--encryption-spec-key-name"], help="Vertex AI: Cloud KMS key that encrypts everything stored."),
+        click.Option(["--job-id"], help="Vertex AI: id of the job; default the pipeline's name and the time."),
+        click.Option(
+            ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
+        ),
+        click.Option(["--cron"], help="Vertex AI: run repeatedly, e.g. 'TZ=Europe/Zurich 0 3 * * 1-5'."),
+        click.Option(["--start-time"], help="Vertex AI: first time of --cron, RFC 3339."),
+        click.Option(["--end-time"], help="Vertex AI: last time of --cron, RFC 3339."),
+        click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
+        click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Vertex AI: runs of --cron at a time."),
+    )
+
+    run_options = ("project", "region")
+
+    @classmethod
+    def settings_class(cls) -> "type[VertexSettings]":
+        """Returns `VertexSettings`."""
+        from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
+
+        return VertexSettings
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Checks that options of one run and those of a schedule are not mixed."""
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        if options.get("experiment"):
+            raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
+        is_schedule = options.get("cron") is not None
+        for name in ("wait", "job_id") if is_schedule else _SCHEDULE:
+            if options.get(name):
+                reason = "is for one run, without --cron" if is_schedule else "belongs to a schedule; write --cron too"
+                raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
+
+    def validate(self) -> "VertexSettings":
+        """Checks the settings, the machines, and that steps can reach the data."""
+        from tfx_distribute.pipelines.targets.vertex import checks
+
+        return checks.validate(self.spec)
+
+    def find_warnings(self) -> list[str]:
+        """Returns which devices of the training machines are idle."""
+        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+
+        worker = machine_of(self.spec.resources, TRAINER)
+        return machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+
+    def launcher_settings(self) -> "VertexTrainingSettings":
+        """Returns the machines that train."""
+        from tfx_distribute.pipelines.targets.vertex import machines
+
+        return machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
+
+    @classmethod
+    def compile_pipeline(
+        cls,
+        pipeline: "Pipeline",
+        settings: "VertexSettings",
+        resources: "Mapping[str, MachineSpec]",
+        defaults: Mapping[str, Any] | None = None,
+    ) -> Package:
+        """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
+        from tfx_distribute.pipelines.targets.vertex import compiler
+
+        return compiler.compile_pipeline(pipeline, settings, resources, defaults)
+
+    @classmethod
+    def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
+        """Connects to Vertex AI."""
+        from tfx_distribute.pipelines.targets.vertex.client import VertexRuns
+
+        return VertexRuns(options.get("project"), options.get("region"))
+
+    def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
+        """Runs the pipeline once, or with the option `cron` on a schedule."""
+        from tfx_distribute.pipelines.targets.vertex import client
+
+        run = client.Run(
+            name=self.spec.name,
+            document=package.to_text(),
+            arguments=arguments,
+            display_name=self.options.get("run_name"),
+            job_id=self.options.get("job_id"),
+            labels=dict(label.partition("=")[::2] for label in self.options.get("labels") or ()),
+        )
+        pipelines = client.VertexRuns(self.settings.project, self.settings.region)
+        if cron := self.options.get("cron"):
+            times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
+            report(f"schedule {pipelines.schedule(run, self.settings, {'cron': cron, **times}).address}")
+            return True
+        submitted = pipelines.submit(run, self.settings)
+        return follow(submitted, pipelines.wait if wait else None, client.SUCCESS_STATES, report)

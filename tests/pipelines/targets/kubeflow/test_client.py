@@ -1,0 +1,605 @@
+"""Tests submitting to Kubeflow Pipelines, and following a run.
+
+The real `kfp.Client` talks to a stand-in of the API server.
+"""
+
+import contextlib
+import json
+import logging
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import certificates
+import kfp
+import kfp_server_api
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from cryptography import x509
+from kfp_api import SERVICE_ACCOUNT, KfpApi
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.targets.kubeflow import client as kubeflow_client
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits"
+ROOT = "gs://bucket/root"
+
+pytestmark = pytest.mark.timeout(100)
+
+
+@pytest.fixture(autouse=True)
+def no_kfp_configuration(tmp_path, monkeypatch) -> None:
+    """Hides the kfp configuration of the user who runs the tests; avoids waiting."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    # kfp looks up the paths of its files when it is imported.
+    monkeypatch.setattr(kfp.Client, "_LOCAL_KFP_CONTEXT", str(home / "context.json"))
+    monkeypatch.setattr(kfp.Client, "_NAMESPACE_PATH", str(home / "namespace"))
+    monkeypatch.setattr(kfp.client.auth, "LOCAL_KFP_CREDENTIAL", str(home / "credentials.json"))
+    for name in ("ENDPOINT", "UI_ENDPOINT", "IAP_OAUTH2_CLIENT_ID", "APP_OAUTH2_CLIENT_ID", "APP_OAUTH2_CLIENT_SECRET"):
+        monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
+    for name in ("KFP_OTHER_CLIENT_SECRET", "KFP_EXISTING_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(kubeflow_client, "POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def api() -> Iterator[KfpApi]:
+    with KfpApi() as started:
+        yield started
+
+
+@pytest.fixture
+def nothing_listens() -> Iterator[str]:
+    """Yields the address of a bound port, on which nothing else can listen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def package(**changes: Any) -> str:
+    """Returns a pipeline of two steps, one of which sets its own caching options."""
+    step = {"componentRef": {"name": "step"}}
+    parameters = {"epochs": {"parameterType": "NUMBER_INTEGER", "defaultValue": 2}, "name": {"parameterType": "STRING"}}
+    spec = {
+        "pipelineInfo": {"name": "mine"},
+        "schemaVersion": "2.1.0",
+        "root": {
+            "inputDefinitions": {"parameters": parameters},
+            "dag": {"tasks": {"Reader": step, "Trainer": {**step, "cachingOptions": {"enableCache": True}}}},
+        },
+        "components": {"step": {"executorLabel": "step"}},
+        "deploymentSpec": {"executors": {"step": {"container": {"image": "image"}}}},
+        **changes,
+    }
+    platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": {"step": {"nodeSelector": {}}}}}}}
+    return yaml.safe_dump_all([spec, platform])
+
+
+def connect(api: KfpApi, **login: str) -> kubeflow_client.Pipelines:
+    return kubeflow_client.Pipelines(kubeflow_client.Login(api.url, **login))
+
+
+def submit(pipelines: kubeflow_client.Pipelines, text: str | None = None, **options: Any) -> kubeflow_client.Submitted:
+    settings = {"arguments": {"name": "x"}, "pipeline_root": ROOT, **options}
+    return pipelines.submit(kubeflow_client.Run("mine", package() if text is None else text, **settings))
+
+
+def story(api: KfpApi, *chapters: Callable[[], object]) -> None:
+    """Advances the run by a chapter at each request; the last chapter repeats."""
+    coming = list(chapters)
+
+    def before(method: str, path: str) -> None:
+        if method == "GET" and "/runs/" in path:
+            chapter = coming.pop(0) if len(coming) > 1 else coming[0]
+            chapter()
+
+    api.before = before
+
+
+def state(api: KfpApi, name: str, tasks: dict[str, str] | None = None, error: str | None = None) -> Callable[[], None]:
+    """Returns a chapter of a story that sets the state of all runs."""
+
+    def chapter() -> None:
+        for run_id in api.runs:
+            api.set_state(run_id, name, tasks, error)
+
+    return chapter
+
+
+# Tests of submitting.
+
+
+def test_first_a_pipeline_and_then_versions_of_it(api):
+    for _ in range(3):  # in the same second, mostly
+        submit(connect(api))
+    assert [pipeline["name"] for pipeline in api.pipelines] == ["mine"]
+    assert [uploaded.pipeline for uploaded in api.packages] == ["mine"] * 3
+    assert len({uploaded.version for uploaded in api.packages}) == 3
+    assert [run.package for run in api.runs.values()] == api.packages
+    assert [path.rpartition("/")[2] for method, path in api.requests if method == "POST" and "/upload" in path] == [
+        "upload",
+        "upload_version",
+        "upload_version",
+    ]
+
+
+def test_what_is_said_of_a_run_arrives(api):
+    submitted = submit(
+        connect(api),
+        arguments={"name": "x", "epochs": 3},
+        experiment="ours",
+        display_name="tonight",
+        service_account="trainer",
+    )
+    (run,) = api.runs.values()
+    assert submitted == kubeflow_client.Submitted(run.run_id, f"{api.url}/#/runs/details/{run.run_id}")
+    assert run.runtime_config == {"parameters": {"name": "x", "epochs": 3}, "pipeline_root": ROOT}
+    assert (run.experiment, run.display_name, run.service_account) == ("ours", "tonight", "trainer")
+    assert list(yaml.safe_load_all(run.package.text)) == list(yaml.safe_load_all(package()))
+
+
+def test_what_is_not_said_of_a_run_is_the_installations(api):
+    pipelines = connect(api)
+    first, second = (api.runs[submit(pipelines).id] for _ in range(2))
+    assert (first.experiment, first.service_account) == ("Default", SERVICE_ACCOUNT)
+    assert [experiment["display_name"] for experiment in api.experiments] == ["Default"]
+    assert first.display_name.startswith("mine-")
+    assert second.display_name == second.package.version != first.display_name
+
+
+def test_experiment_that_is_there_is_used(api):
+    pipelines = connect(api)
+    assert {api.runs[submit(pipelines, experiment="ours").id].experiment for _ in range(2)} == {"ours"}
+    assert [experiment["display_name"] for experiment in api.experiments] == ["Default", "ours"]
+
+
+def test_somebody_else_uploads_the_pipeline_first(api):
+    pipelines, other = connect(api), connect(api)
+
+    def before(method: str, path: str) -> None:
+        if path.endswith("/upload"):
+            api.before = lambda method, path: None
+            submit(other)
+
+    api.before = before
+    submit(pipelines)
+    assert [len(api.pipelines), len(api.packages), len(api.runs)] == [1, 2, 2]
+
+
+def test_everybody_finds_the_pipelines_of_their_namespace():
+    with KfpApi(multi_user=True) as api:
+        for namespace in ("ann", "ben", "ann"):
+            submit(connect(api, namespace=namespace))
+        assert [pipeline["namespace"] for pipeline in api.pipelines] == ["ann", "ben"]
+        assert [experiment["namespace"] for experiment in api.experiments] == ["ann", "ben"]
+        assert [run.experiment_id for run in api.runs.values()] == [
+            api.experiments[index]["experiment_id"] for index in (0, 1, 0)
+        ]
+        with pytest.raises(ConfigurationError, match="--namespace: is missing; .* has several users"):
+            connect(api)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing", "unknown template format"),
+        ("a: [", "failed to parse pipeline spec YAML"),
+        (package(schemaVersion="2.0.0"), "KFP only supports schema version 2.1.0, but the pipeline spec has version 2.0.0"),
+        (package(pipelineInfo={}), "unknown template format"),
+        (package(pipelineInfo={"name": "Mine"}), "pipeline's name must contain only lowercase"),
+        (package(surprise=1), "unknown template format"),
+        (f"{package()}---\n{package()}", "multiple pipeline specs provided"),
+        (f"{package()}---\nsurprise: 1\n", "multiple platform specs provided"),
+    ],
+)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_refused_package(api, is_there, text, message):
+    pipelines = connect(api)
+    if is_there:
+        submit(pipelines)
+    with pytest.raises(ConfigurationError) as caught:
+        submit(pipelines, text)
+    assert str(caught.value).startswith(f"Kubeflow Pipelines at {api.url} refuses: 400: {message}")
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(api.runs) == len(api.packages) == is_there
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "x", "epoch": 3}, "parameter(s) provided are not required by pipeline: epoch"),
+        ({"epochs": 3}, "parameter name is not optional, yet has neither default value nor user provided value"),
+        ({"name": "x", "epochs": "3"}, "input parameter epochs requires type NUMBER_INTEGER"),
+        ({"name": "x", "epochs": True}, "input parameter epochs requires type NUMBER_INTEGER"),
+        ({"name": 1}, "input parameter name requires type STRING"),
+    ],
+)
+def test_refused_arguments(api, arguments, message):
+    with pytest.raises(ConfigurationError) as caught:
+        submit(connect(api), arguments=arguments)
+    assert message in str(caught.value)
+    assert not api.runs
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_the_stand_in_refuses_as_the_real_server_does(api, tmp_path):
+    submit(connect(api))
+    client = kfp.Client(api.url)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(package())
+    (run,) = api.runs.values()
+    # kfp 2.5 names operations without their service.
+    create = (
+        getattr(client.experiments, "create_experiment", None) or client.experiments.experiment_service_create_experiment
+    )
+    refused = {
+        409: lambda: client.upload_pipeline(str(file), "mine"),
+        500: lambda: client.run_pipeline(run.experiment_id, "again", pipeline_id="none", version_id="none"),
+        404: lambda: client.get_run("none"),
+        400: lambda: create({"display_name": "new", "surprise": 1}),
+    }
+    for code, ask in refused.items():
+        with pytest.raises(kfp_server_api.ApiException) as caught:
+            ask()
+        document = json.loads(caught.value.body)
+        wanted = {"error_message", "error_details"} if code == 409 else {"error", "code", "message", "details"}
+        assert (caught.value.status, set(document)) == (code, wanted)
+
+
+# Tests of addresses and credentials.
+
+
+def test_token(api):
+    api.require_token = "secret"  # noqa: S105
+    with pytest.raises(ConfigurationError) as caught:
+        connect(api)
+    assert str(caught.value).startswith(f"--host: {api.url} does not let you in (401: ")
+    assert "Jwt is missing); see the options --existing-token, --iap-client-id and --namespace" in str(caught.value)
+    assert submit(connect(api, existing_token="secret")).id in api.runs  # noqa: S106
+
+
+def test_forbidden(api):
+    pipelines = connect(api)
+    api.fail(403)
+    with pytest.raises(ConfigurationError, match=r"--host: \S+ does not let you in \(403: .*Forbidden\); see the options"):
+        submit(pipelines)
+    api.fail(403, times=2)
+    with pytest.raises(ConfigurationError, match=r"--host: \S+ does not let you in \(403"):
+        connect(api)
+
+
+def test_page_to_log_in_on(api):
+    """A full Kubeflow answers unknown users with a login page and status 200."""
+    api.require_token, api.login_page = "secret", True
+    with pytest.raises(ConfigurationError, match="is not the API of Kubeflow Pipelines; if it is a login page"):
+        connect(api)
+
+
+def test_no_credentials_for_identity_aware_proxy(api, tmp_path, monkeypatch):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with pytest.raises(ConfigurationError, match=r"--iap-client-id: Google gives no token for it \(.*none.json"):
+        connect(api, client_id="client")
+    assert not api.requests
+
+
+def test_nothing_listens(nothing_listens, caplog):
+    with pytest.raises(ConfigurationError) as caught:
+        kubeflow_client.Pipelines(kubeflow_client.Login(nothing_listens))
+    message = str(caught.value)
+    assert message.startswith(f"--host: Kubeflow Pipelines does not answer at {nothing_listens} (Failed to establish")
+    assert "write the address of its API, such as http://localhost:8080 after `kubectl port-forward" in message
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("host", ["http://", "http://localhost:99999", "http://[::1"])
+def test_no_address(host):
+    with pytest.raises(ConfigurationError, match="write the address of its API, such as http://localhost:8080") as caught:
+        kubeflow_client.Pipelines(kubeflow_client.Login(host))
+    assert str(caught.value).startswith(f"--host: {host} is not a valid address (")
+
+
+def test_name_that_nobody_knows():
+    with pytest.raises(ConfigurationError) as caught:
+        kubeflow_client.Pipelines(kubeflow_client.Login("http://kubeflow.invalid"))
+    message = str(caught.value)
+    assert message.startswith("--host: the name in http://kubeflow.invalid cannot be resolved (Failed to ")
+    assert "check its spelling and that you are in its network, or write the address" in message
+
+
+def test_path_that_is_not_the_apis(api):
+    with pytest.raises(ConfigurationError) as caught:
+        kubeflow_client.Pipelines(kubeflow_client.Login(f"{api.url}/pipeline"))
+    message = str(caught.value)
+    assert message.startswith(f"--host: what answers at {api.url}/pipeline has no API of Kubeflow Pipelines 2 there (404: ")
+    assert "; write the address of its API" in message
+
+
+@pytest.mark.parametrize("scheme", ["", "https://"])
+def test_https_where_http_is_spoken(api, scheme):
+    """kfp uses https if the address has no scheme."""
+    host = scheme + api.url.removeprefix("http://")
+    with pytest.raises(ConfigurationError) as caught:
+        kubeflow_client.Pipelines(kubeflow_client.Login(host))
+    assert str(caught.value).startswith(f"--host: {host} answers with http, not https (")
+    assert str(caught.value).endswith("; write it with http://")
+
+
+@pytest.fixture
+def certified(tmp_path) -> Iterator[tuple[str, Path]]:
+    """Yields a server's port and its self-signed certificate for `kubeflow.test`."""
+    names = x509.SubjectAlternativeName([x509.DNSName("kubeflow.test")])
+    file = certificates.write(tmp_path / "certificate.pem", "kubeflow.test", names).file
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection, contextlib.suppress(OSError):
+                    context.wrap_socket(connection, server_side=True).close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1], file
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_certificate_that_is_refused(certified, monkeypatch):
+    port, file = certified
+    host = f"https://localhost:{port}"
+    for reason in ("self.signed certificate", "(hostname 'localhost' doesn't match 'kubeflow.test'|Hostname mismatch)"):
+        with pytest.raises(ConfigurationError, match=reason) as caught:
+            kubeflow_client.Pipelines(kubeflow_client.Login(host))
+        message = str(caught.value)
+        assert message.startswith(f"--host: the certificate of {host} is refused (")
+        assert "; write the name that it was issued for; if certifi does not know its authority, write" in message
+        monkeypatch.setattr("certifi.where", lambda: str(file))
+
+
+def test_certificates_that_are_not_there(certified, tmp_path, monkeypatch):
+    monkeypatch.setattr("certifi.where", lambda: str(tmp_path / "none.pem"))
+    host = f"https://localhost:{certified[0]}"
+    with pytest.raises(ConfigurationError) as caught:
+        kubeflow_client.Pipelines(kubeflow_client.Login(host))
+    assert str(caught.value) == (
+        f"--host: the certificates that {host} is checked against cannot be read ([Errno 2] No such file or directory); "
+        "reinstall certifi"
+    )
+
+
+def test_file_that_cannot_be_used(api, tmp_path, monkeypatch):
+    """Local files, not the network, are the cause: no request is sent."""
+    pipelines = connect(api)
+    num_requests = len(api.requests)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(ConfigurationError) as caught:
+        submit(pipelines)
+    message = str(caught.value)
+    assert message.startswith(
+        f"cannot use a file that is needed to submit to {api.url}: [Errno 2] No such file or directory"
+    )
+    assert f"{tmp_path}/none" in message
+    assert "a temporary file in $TMPDIR" in message
+    assert len(api.requests) == num_requests
+
+
+@pytest.fixture
+def logged_in(tmp_path) -> None:
+    """The files of `kfp` are those of a user who has logged in to Google before."""
+    file = Path(kfp.client.auth.LOCAL_KFP_CREDENTIAL)
+    file.parent.mkdir(parents=True)
+    saved = {"refresh_token": "r", "other_client_id": "o", "other_client_secret": "s"}
+    file.write_text(json.dumps({"client": saved}))
+
+
+def test_google_is_not_reached(api, logged_in, nothing_listens, monkeypatch):
+    monkeypatch.setattr(kfp.client.auth, "OAUTH_TOKEN_URI", nothing_listens)
+    with pytest.raises(ConfigurationError) as caught:
+        connect(api, client_id="client")
+    message = str(caught.value)
+    assert message.startswith("--iap-client-id: cannot reach Google to get a token for it (Failed to establish")
+    assert message.endswith("; check your connection, or write --existing-token")
+
+
+def test_certificates_for_google_that_are_not_there(api, logged_in, tmp_path, monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    with pytest.raises(ConfigurationError, match=r"cannot use a file .*none.pem; .*\$REQUESTS_CA_BUNDLE"):
+        connect(api, client_id="client")
+
+
+# Tests of following a run.
+
+
+def test_reports_each_state_of_a_step_once(api):
+    pipelines = connect(api)
+    run_id = submit(pipelines).id
+    running = state(api, "RUNNING", {"Reader": "RUNNING", "Trainer": "PENDING"})
+    story(
+        api,
+        lambda: None,
+        *[running] * 3,
+        state(api, "RUNNING", {"Reader": "SKIPPED", "Trainer": "RUNNING"}),
+        state(api, "PAUSED"),
+        state(api, "SUCCEEDED", {"Trainer": "SUCCEEDED"}),
+    )
+    lines: list[str] = []
+    assert pipelines.wait(run_id, lines.append) == "succeeded"
+    assert [line.split() for line in lines] == [
+        ["Reader", "running"],
+        ["Trainer", "pending"],
+        ["Reader", "skipped"],
+        ["Trainer", "running"],
+        ["Trainer", "succeeded"],
+    ]
+    assert len(lines) == len(set(lines))
+
+
+def test_reports_steps_by_their_names_in_the_pipeline(api):
+    """Also steps named like tasks of the backend, and steps of nested pipelines."""
+    step = {"componentRef": {"name": "step"}}
+    within = {"dag": {"tasks": {"saves": step}}}
+    tasks = {"usb-driver": step, "last-executor": step, "within": {"componentRef": {"name": "within"}}}
+    text = package(root={"dag": {"tasks": tasks}}, components={"step": {"executorLabel": "step"}, "within": within})
+    pipelines = connect(api)
+    run_id = submit(pipelines, text, arguments={}).id
+    names = [*tasks, "saves"]
+    story(api, state(api, "SUCCEEDED", dict.fromkeys(names, "SUCCEEDED")))
+    lines: list[str] = []
+    pipelines.wait(run_id, lines.append)
+    assert [line.split() for line in lines] == [[name, "succeeded"] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("ended", "error", "lines"),
+    [
+        ("FAILED", "the node is gone", ["the node is gone"]),
+        ("FAILED", None, []),  # as on the real server; the line of the step says that it failed
+        ("CANCELED", None, []),
+        ("SKIPPED", None, []),
+    ],
+)
+def test_how_a_run_ends(api, ended, error, lines):
+    pipelines = connect(api)
+    run_id = submit(pipelines).id
+    story(api, state(api, "CANCELING"), state(api, ended, error=error))
+    reported: list[str] = []
+    assert pipelines.wait(run_id, reported.append) == ended.lower()
+    assert reported == lines
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        lambda api: api.fail(500, times=3),
+        lambda api: api.fail(503, times=2),
+        lambda api: api.fail(429),
+        lambda api: api.fail(401),  # an expired token is renewed
+        lambda api: api.unreachable(0.2),
+        lambda api: api.silent(0.3),
+    ],
+    ids=["500", "503", "429", "401", "unreachable", "silent"],
+)
+def test_trouble_while_waiting_is_survived(api, monkeypatch, trouble):
+    pipelines = connect(api)
+    run_id = submit(pipelines).id
+    monkeypatch.setattr(kubeflow_client, "TIMEOUTS", (5.0, 0.1))
+    story(api, state(api, "RUNNING"), lambda: trouble(api), state(api, "SUCCEEDED"))
+    assert pipelines.wait(run_id, print) == "succeeded"
+
+
+def test_patience_ends(api, monkeypatch, caplog):
+    pipelines = connect(api)
+    run_id = submit(pipelines).id
+    monkeypatch.setattr(kubeflow_client, "PATIENCE_SECONDS", 0.05)
+    api.unreachable(600)
+    with pytest.raises(ConfigurationError, match="--host: Kubeflow Pipelines does not answer at"):
+        pipelines.wait(run_id, print)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_run_that_is_deleted_and_token_that_is_no_longer_good(api):
+    pipelines = connect(api)
+    run_id = submit(pipelines).id
+    with pytest.raises(ConfigurationError, match="refuses: 404: .*Run none not found"):
+        pipelines.wait("none", print)
+    story(api, state(api, "RUNNING"), lambda: setattr(api, "require_token", "another"))
+    with pytest.raises(ConfigurationError, match="does not let you in"):
+        pipelines.wait(run_id, print)
+
+
+def test_token_that_is_no_longer_good_where_a_page_answers(api):
+    """kfp reads the page as a run without a state, which never ends."""
+    api.login_page = True
+    pipelines = connect(api)
+    run_id = submit(pipelines).id
+    story(api, state(api, "RUNNING"), lambda: setattr(api, "require_token", "another"))
+    with pytest.raises(ConfigurationError, match="is not the API of Kubeflow Pipelines; if it is a login page"):
+        pipelines.wait(run_id, print)
+
+
+# Tests of the command line.
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("digits")
+    for file in DIGITS.glob("*.py"):
+        shutil.copy(file, folder)
+    return folder
+
+
+@pytest.fixture
+def command(project) -> Callable[..., Result]:
+    """Submits the digits in this process, with a host or without a Kubeflow section."""
+    document = yaml.safe_load((DIGITS / "pipeline.yaml").read_text())
+
+    def run(host: str | None, *arguments: str) -> Result:
+        kubeflow = {"image": "registry/digits:1", "pipeline_root": ROOT, "host": host}
+        targets = {"targets": {"kubeflow": kubeflow}} if host else {}
+        (project / "pipeline.yaml").write_text(yaml.safe_dump({**document, "push": {}, **targets}))
+        return CliRunner().invoke(main, ["submit", str(project / "pipeline.yaml"), "--target", "kubeflow", *arguments])
+
+    return run
+
+
+def test_command_submits(api, command):
+    arguments = ["-p", "epochs=3", "-p", "learning_rate=0.01", "--experiment", "ours", "--run-name", "tonight"]
+    result = command(api.url, *arguments, "--service-account", "trainer", "--no-cache")
+    assert result.exit_code == 0, result.output
+    (run,) = api.runs.values()
+    assert result.output == f"run      {api.url}/#/runs/details/{run.run_id}\n"
+    assert set(run.runtime_config["parameters"]) == {"epochs", "hparams"}
+    assert run.runtime_config["parameters"]["epochs"] == 3
+    assert json.loads(run.runtime_config["parameters"]["hparams"]) == {"hidden_units": 128, "learning_rate": 0.01}
+    assert run.runtime_config["pipeline_root"] == ROOT
+    assert (run.experiment, run.display_name, run.service_account) == ("ours", "tonight", "trainer")
+    tasks = run.package.spec["root"]["dag"]["tasks"]
+    assert "Trainer" in tasks
+    assert not [name for name, task in tasks.items() if task.get("cachingOptions", {}).get("enableCache")]
+
+
+@pytest.mark.parametrize(("ended", "code"), [("SUCCEEDED", 0), ("FAILED", 1)])
+def test_command_waits(api, command, ended, code):
+    story(api, state(api, "RUNNING", {"Trainer": "RUNNING"}), state(api, ended, {"Trainer": ended}))
+    result = command(api.url, "--wait")
+    (run,) = api.runs.values()
+    lines = [line.split() for line in result.output.splitlines()]
+    assert result.exit_code == code, result.output
+    assert lines[0] == ["run", f"{api.url}/#/runs/details/{run.run_id}"]
+    assert [line for line in lines if line[0] == "Trainer"] == [["Trainer", "running"], ["Trainer", ended.lower()]]
+    assert lines[-1] == ["ended", ended.lower()]
+    assert run.runtime_config.get("parameters", {}) == {}
+
+
+def test_command_whose_host_does_not_answer(nothing_listens, command):
+    result = command("http://not-asked.invalid", "--host", nothing_listens, "--wait")
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"Error: --host: Kubeflow Pipelines does not answer at {nothing_listens}")
+
+
+def test_command_without_target(command):
+    result = command(None)
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line == "Error: targets.kubeflow: is missing; write at least its image and pipeline_root"
+
+
+def test_command_that_is_refused(api, command):
+    api.require_token = "secret"  # noqa: S105
+    result = command(api.url)
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"Error: --host: {api.url} does not let you in (401: ")
+    assert command(api.url, "--existing-token", "secret").exit_code == 0

@@ -1,0 +1,306 @@
+"""Reads compiled pipeline files as the backend of Kubeflow Pipelines does."""
+
+import json
+import os
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from compiled_for_kubeflow import TARGET, compiled, executors, project
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.targets import tfx_pipeline
+from tfx_distribute.pipelines.targets.kubeflow import compiler as kubeflow_compiler
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+LEGAL = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")  # Argo's tasks and templates
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+TUNE = {
+    "objective": "val_accuracy",
+    "max_trials": 3,
+    "space": {"learning_rate": {"min": 0.0001, "max": 0.1, "sampling": "log"}},
+}
+
+
+@pytest.fixture(scope="module")
+def taxi_file(tmp_path_factory):
+    return project(tmp_path_factory.mktemp("taxi"), "taxi")
+
+
+@pytest.fixture(scope="module")
+def taxi(taxi_file):
+    """With CSV files, a baseline, and training in the step."""
+    return compiled(taxi_file)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """With an ExampleGen of its own, and training as a TFJob."""
+    return compiled(project(tmp_path_factory.mktemp("digits"), "digits"), "strategy=multi_worker_mirrored", "num_workers=4")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """With a base model at an address."""
+    return compiled(project(tmp_path_factory.mktemp("tuned"), "digits"), "base_model=gs://bucket/model")
+
+
+@pytest.fixture(params=["taxi", "digits", "tuned"])
+def package(request):
+    return request.getfixturevalue(request.param)
+
+
+def dags(pipeline):
+    yield pipeline["root"], pipeline["root"]["dag"]
+    yield from ((component, component["dag"]) for component in pipeline["components"].values() if "dag" in component)
+
+
+def test_newest_kubeflow_reads_all_of_it(package, tmp_path):
+    (tmp_path / "p.yaml").write_text(package.to_text())
+    words = [REPOSITORY / ".venv-kfp/bin/python", REPOSITORY / "tests/fakes/strict_kfp.py", tmp_path / "p.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(executors(package.pipeline))} executors" in done.stdout
+
+
+def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
+    from kfp.client import client
+
+    (tmp_path / "p.yaml").write_text(package.to_text())
+    document = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
+    assert document.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
+
+
+def test_text_like_a_number_is_text_for_every_parser_of_yaml():
+    """Kubeflow's takes all of these for numbers or dates unless they are quoted."""
+    words = ["12345e7", "0o17", "08", "1.5e3", "2026-1-5", "-1e3", ".5e1", "+8"]
+    text = kubeflow_compiler.Package({"labels": words, "name": "digits 1"}, {}).to_text()
+    assert [line[2:] for line in text.splitlines() if line.startswith("- ")] == [f"'{word}'" for word in words]
+    assert next(iter(yaml.safe_load_all(text))) == {"labels": words, "name": "digits 1"}
+    assert "name: digits 1" in text
+
+
+def test_names_are_legal_and_the_same_everywhere(package):
+    pipeline = package.pipeline
+    assert pipeline["schemaVersion"].startswith("2.1")
+    for _, dag in dags(pipeline):
+        for name, task in dag["tasks"].items():
+            assert LEGAL.fullmatch(name), name
+            assert task["taskInfo"]["name"] == name
+            assert set(task.get("dependentTasks", ())) <= set(dag["tasks"])
+            component = pipeline["components"][task["componentRef"]["name"]]
+            assert LEGAL.fullmatch(task["componentRef"]["name"])
+            assert "dag" in component or component["executorLabel"] in executors(pipeline)
+
+
+def test_every_input_is_given_by_somebody(package):
+    pipeline = package.pipeline
+    for outer, dag in dags(pipeline):
+        outer_parameters = set(outer.get("inputDefinitions", {}).get("parameters", {}))
+        for task in dag["tasks"].values():
+            component = pipeline["components"][task["componentRef"]["name"]]
+            declared = component.get("inputDefinitions", {})
+            inputs = task.get("inputs", {})
+            for kind in ("artifacts", "parameters"):
+                assert set(declared.get(kind, {})) == set(inputs.get(kind, {}))
+            sources = [*inputs.get("artifacts", {}).values(), *inputs.get("parameters", {}).values()]
+            for source in sources:
+                if "componentInputParameter" in source:
+                    assert source["componentInputParameter"] in outer_parameters
+                for output in (source.get("taskOutputArtifact"), source.get("taskOutputParameter")):
+                    if output:
+                        producer = dag["tasks"][output["producerTask"]]["componentRef"]["name"]
+                        outputs = pipeline["components"][producer]["outputDefinitions"]
+                        kind = "artifacts" if "outputArtifactKey" in output else "parameters"
+                        key = output.get("outputArtifactKey") or output.get("outputParameterKey")
+                        assert key in outputs[kind]
+
+
+def test_nothing_is_left_that_the_backend_does_not_do(package):
+    kinds = {kind for executor in executors(package.pipeline).values() for kind in executor}
+    assert kinds <= {"container", "importer"}
+    text = package.to_text()
+    for word in ("resolver:", "lifecycle", "constantValue", "&id", "tfx.orchestration.kubeflow"):
+        assert word not in text
+
+
+def test_all_parameters_have_their_defaults(taxi, taxi_file):
+    declared = taxi.pipeline["root"]["inputDefinitions"]["parameters"]
+    values = tfx_pipeline.get_parameter_values(loader.load(taxi_file))
+    assert {name: parameter["defaultValue"] for name, parameter in declared.items()} == values
+    assert all(parameter["isOptional"] for parameter in declared.values())
+    assert (declared["num_shards"]["defaultValue"], declared["mesh"]["defaultValue"]) == (0, ""), "which TFX loses"
+
+
+def test_given_parameters_are_the_defaults(digits):
+    declared = digits.pipeline["root"]["inputDefinitions"]["parameters"]
+    assert declared["num_workers"]["defaultValue"] == 4
+
+
+def test_changed_files_are_another_key_of_the_cache(taxi):
+    tasks = taxi.pipeline["root"]["dag"]["tasks"]
+    assert "cachingOptions" not in tasks["CsvExampleGen-input"]
+    assert tasks["CsvExampleGen"]["cachingOptions"] == {"enableCache": True}
+    resolved = {"producerTask": "CsvExampleGen-input", "outputParameterKey": "resolved_input"}
+    assert tasks["CsvExampleGen"]["inputs"]["parameters"]["resolved_input"] == {"taskOutputParameter": resolved}
+
+
+def test_data_of_a_declared_version_are_not_read_again(digits):
+    tasks = digits.pipeline["root"]["dag"]["tasks"]
+    cached = {name for name, task in tasks.items() if task.get("cachingOptions") == {"enableCache": True}}
+    assert set(tasks) - cached == {"Pusher"}, "which sees what is served"
+    parameter = tasks["DigitsExampleGen"]["inputs"]["parameters"]["fingerprint"]["runtimeValue"]["constant"]
+    assert json.loads(parameter)["content"].endswith(" 1"), "after the hash of its code"
+
+
+def test_resources_in_both_generations(taxi):
+    trainer = executors(taxi.pipeline)["Trainer_executor"]["container"]["resources"]
+    assert trainer == {
+        "resourceCpuLimit": "8",
+        "cpuLimit": 8.0,
+        "resourceMemoryLimit": "32Gi",
+        "memoryLimit": 34.359738368,
+        "accelerator": {"resourceType": "nvidia.com/gpu", "resourceCount": "2", "type": "nvidia.com/gpu", "count": 2},
+    }
+    example_gen = executors(taxi.pipeline)["CsvExampleGen_executor"]["container"]["resources"]
+    assert example_gen["resourceMemoryLimit"] == "8Gi", "which TFX drops"
+    assert executors(taxi.pipeline)["Evaluator_executor"]["container"]["resources"]["cpuLimit"] == 0.5
+
+
+@pytest.mark.parametrize(("name", "retries"), [("taxi", 3), ("digits", 1)], ids=["on spot machines", "that waits"])
+def test_a_step_is_tried_again_however_long_it_ran(name, retries, request):
+    tasks = request.getfixturevalue(name).pipeline["root"]["dag"]["tasks"]
+    (policy,) = [task["retryPolicy"] for task in tasks.values() if "retryPolicy" in task]
+    assert policy == tasks["Trainer"]["retryPolicy"]
+    assert policy["maxRetryCount"] == retries
+    # The backend takes what is missing as 0, and counts from the first try's start.
+    assert (policy["backoffDuration"], policy["backoffFactor"]) == ("0s", 2)
+    assert int(policy["backoffMaxDuration"].removesuffix("s")) > 30 * 24 * 3600
+
+
+def test_a_role_that_was_given_gpus_knows_it(taxi, digits):
+    def requested(package, name):
+        environment = executors(package.pipeline)[f"{name}_executor"]["container"].get("env", [])
+        return {variable["name"]: variable["value"] for variable in environment}
+
+    grace = {"TFX_DISTRIBUTE_TERMINATION_GRACE_SECONDS": "15"}  # of a spot machine
+    assert requested(taxi, "Trainer") == {"TFX_DISTRIBUTE_REQUESTED_GPUS": "2", **grace}
+    assert requested(taxi, "Transform") == requested(digits, "Trainer") == {}, "the pods of a TFJob have it themselves"
+    parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
+    launcher = json.loads(parameter["runtimeValue"]["constant"])
+    (worker,), (server,) = (launcher[role]["spec"]["containers"] for role in ("worker", "parameter_server"))
+    assert {"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": "2"} in worker["env"]
+    assert "TFX_DISTRIBUTE_REQUESTED_GPUS" not in str(server)
+
+
+@pytest.mark.parametrize("words", [(), ("strategy=multi_worker_mirrored", "num_workers=2")])
+def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, words):
+    package = compiled(project(tmp_path, "digits", tune=TUNE), *words)
+    tasks = package.pipeline["root"]["dag"]["tasks"]
+    configs = package.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    tuner, trainer = (executors(package.pipeline)[f"{name}_executor"]["container"] for name in ("Tuner", "Trainer"))
+    assert tuner["resources"] == trainer["resources"]
+    assert tuner.get("env") == trainer.get("env")
+    assert configs["Tuner_executor"] == configs["Trainer_executor"]
+    assert tasks["Tuner"]["retryPolicy"] == tasks["Trainer"]["retryPolicy"]
+    tuner_inputs, trainer_inputs = (tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer"))
+    folders = [inputs.pop("checkpoint_dir")["runtimeValue"]["constant"] for inputs in (tuner_inputs, trainer_inputs)]
+    assert folders == ["/shared/training/checkpoints"] * 2
+    assert {name: tuner_inputs[name] for name in trainer_inputs if name in tuner_inputs} == {
+        name: value for name, value in trainer_inputs.items() if name != "custom_config"
+    }
+    assert set(tuner_inputs) - set(trainer_inputs) == {"tune"}
+    assert tasks["Trainer"]["inputs"]["artifacts"]["hyperparameters"]["taskOutputArtifact"] == {
+        "outputArtifactKey": "best_hyperparameters",
+        "producerTask": "Tuner",
+    }
+
+
+def test_a_step_that_only_waits_is_small(digits):
+    resources = executors(digits.pipeline)["Trainer_executor"]["container"]["resources"]
+    assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == ("500m", "2Gi"), "the memory is its own"
+    assert "accelerator" not in resources
+    config = digits.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["Trainer_executor"]
+    assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
+    parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
+    launcher = json.loads(parameter["runtimeValue"]["constant"])
+    assert launcher["training"] == "pods", "whatever a run asks for: this step has no accelerator"
+    worker = launcher["worker"]["spec"]
+    assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert worker["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-l4"
+
+
+def test_base_model_is_imported_or_looked_up(tuned, digits, tmp_path):
+    def reads(package):
+        artifact = package.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["artifacts"].get("base_model", {})
+        return artifact.get("taskOutputArtifact")
+
+    assert reads(tuned) == {"producerTask": "base-model", "outputArtifactKey": "result"}
+    importer = executors(tuned.pipeline)["base-model_executor"]["importer"]
+    assert importer["artifactUri"] == {"constant": "gs://bucket/model"}
+    assert reads(digits) is None
+    latest = compiled(project(tmp_path, "digits"), "base_model=latest_blessed")
+    assert reads(latest) == {"producerTask": "latest-blessed-model-import", "outputArtifactKey": "model"}
+    for address in ("/shared/model", "oci://registry/model"):
+        with pytest.raises(
+            ConfigurationError, match=f"trainer.base_model: Kubeflow Pipelines cannot import {address}; write"
+        ):
+            compiled(project(tmp_path, "digits"), f"base_model={address}")
+
+
+def test_settings_of_a_bucket_are_no_part_of_a_models_address(tmp_path):
+    """Kubeflow reads them from the root, and writes addresses without them."""
+    settings = "?region=eu&endpoint=minio.example.com"
+    kubeflow = {**TARGET, "pipeline_root": f"s3://bucket/root{settings}"}
+    package = compiled(project(tmp_path, "taxi", targets={"kubeflow": kubeflow}))
+    step = executors(package.pipeline)["latest-blessed-model_executor"]["container"]
+    assert step["args"][-2:] == ["--pipeline-root", "s3://bucket/root"]
+    assert package.pipeline["defaultPipelineRoot"] == f"s3://bucket/root{settings}"
+
+
+@pytest.mark.parametrize("name", ["taxi", "digits"])
+def test_the_whole_platform_document(name, request, expected):
+    expected(f"platform/{name}", request.getfixturevalue(name).platform)
+
+
+def test_the_same_again_is_the_same(taxi, taxi_file, command, tmp_path):
+    again = tmp_path / "again.yaml"
+    done = command("compile", taxi_file, "--target", "kubeflow", "-o", again, new_process=True)
+    assert done.code == 0, done.output
+    assert (tmp_path / "again.yaml").read_text() == taxi.to_text()
+    assert done.output.splitlines()[-1] == f"{tmp_path}/again.yaml: taxi, 12 steps"
+
+
+def test_what_is_not_a_file_is_written_to_and_never_replaced(taxi, taxi_file, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as threads:
+        read = threads.submit(pipe.read_text)
+        done = CliRunner().invoke(main, ["compile", str(taxi_file), "--target", "kubeflow", "-o", str(pipe)])
+        if done.exit_code:
+            pipe.write_text("")  # its reader waits for a writer
+        assert (done.exit_code, pipe.is_fifo()) == (0, True), done.output
+        assert read.result(timeout=60) == taxi.to_text()
+    done = CliRunner().invoke(main, ["compile", str(taxi_file), "--target", "kubeflow", "-o", "-"])
+    assert (done.exit_code, done.stdout) == (0, taxi.to_text())
+
+
+def test_steps_send_beam_pipelines_to_a_job_service(tmp_path):
+    """Its workers in containers have the image of the steps."""
+    target = TARGET | {"pipeline_root": "gs://bucket/root"}
+    beam = {"runner": "portable", "job_endpoint": "flink.beam:8099", "environment_type": "DOCKER"}
+    package = compiled(project(tmp_path, "taxi", targets={"kubeflow": target}, beam=beam))
+    for step in ("StatisticsGen", "Transform", "Sharder", "Evaluator"):
+        args = executors(package.pipeline)[f"{step}_executor"]["container"]["args"]
+        assert args[args.index("--runner=tfx_distribute.components.portable_runner.PortableRunner") :][:3] == [
+            "--runner=tfx_distribute.components.portable_runner.PortableRunner",
+            "--job_endpoint=flink.beam:8099",
+            "--environment_type=DOCKER",
+        ]
+        assert f"--environment_config={TARGET['image']}" in args

@@ -1,0 +1,132 @@
+import pytest
+
+from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
+from tfx_distribute.pipelines.targets.kubeflow import pods
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings, Secret, Volume
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+TARGET = KubeflowSettings(
+    image="registry.example.com/digits:1",
+    pipeline_root="s3://bucket/root",
+    service_account="trainer",
+    volumes=[Volume(claim="data", mount_path="/data")],
+    secrets=[Secret(name="s3", env={"AWS_ACCESS_KEY_ID": "accesskey", "AWS_SECRET_ACCESS_KEY": "secretkey"})],
+    image_pull_secrets=["registry"],
+    labels={"team": "a"},
+)
+MACHINES = {
+    "cpu": (MachineSpec(cpu="500m", memory="2Gi"), "kubernetes"),
+    "gpu": (MachineSpec(cpu="8", memory="32Gi", accelerator="nvidia-l4", accelerator_count=2), "kubernetes"),
+    "gpu-of-several-products": (MachineSpec(accelerator="nvidia-tesla-v100", shared_memory="8Gi"), "kubernetes"),
+    "gpu-of-any-product": (
+        MachineSpec(accelerator="nvidia.com/gpu", node_selector={"nvidia.com/gpu.product": "NVIDIA-A10G"}),
+        "kubernetes",
+    ),
+    "part-of-a-gpu": (MachineSpec(accelerator="nvidia.com/mig-1g.5gb"), "kubernetes"),
+    "gke-gpu-spot": (MachineSpec(memory="32Gi", accelerator="nvidia-tesla-t4", accelerator_count=4, spot=True), "gke"),
+    "gke-tpu": (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"), "gke"),
+    "gke-cpu-spot": (
+        MachineSpec(spot=True, node_selector={"pool": "big"}, tolerations=[Toleration(key="big", operator="Exists")]),
+        "gke",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_in_all_documents(name, expected):
+    node, platform = MACHINES[name]
+    machine = pods.make_machine(node, platform)
+    expected(
+        f"machines/{name}",
+        {
+            "resources of a step": pods.make_resource_spec(machine),
+            "platform spec of a step": pods.make_executor_config(machine, TARGET, TARGET.labels),
+            "pod of a training process": pods.make_pod_template(machine, TARGET),
+        },
+    )
+
+
+@pytest.mark.parametrize("accelerator", ["nvidia-tesla-t4", "nvidia-tesla-a100", "nvidia-h200-141gb"])
+def test_a_product_of_ones_own_takes_the_place_of_the_accelerators(accelerator):
+    """Those of one product select it, and those of several have an affinity to them."""
+    own = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}
+    machine = pods.make_machine(MachineSpec(accelerator=accelerator, node_selector=own), "kubernetes")
+    assert machine.node_selector == own
+    assert machine.node_affinity == {}
+    machine = pods.make_machine(MachineSpec(accelerator=accelerator, node_selector={"pool": "big"}), "kubernetes")
+    assert "nvidia.com/gpu.product" in {**machine.node_selector, **machine.node_affinity}
+
+
+def test_annotations_of_all_pods():
+    target = TARGET.model_copy(
+        update={"annotations": {"karpenter.sh/do-not-disrupt": "true", "linkerd.io/inject": "disabled"}}
+    )
+    machine = pods.make_machine(MachineSpec(), "kubernetes")
+    annotations = pods.make_pod_template(machine, target)["metadata"]["annotations"]
+    assert annotations == {"sidecar.istio.io/inject": "false", **target.annotations}
+    config = pods.make_executor_config(machine, target, {})
+    assert config["podMetadata"] == {"annotations": target.annotations}
+
+
+def test_a_pod_that_prometheus_and_log_collectors_read():
+    target = TARGET.model_copy(update={"log_format": "json", "metrics_port": 9400})
+    template = pods.make_pod_template(pods.make_machine(MachineSpec(), "kubernetes"), target)
+    assert template["metadata"]["annotations"] == {
+        "sidecar.istio.io/inject": "false",
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "9400",
+    }
+    (container,) = template["spec"]["containers"]
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9400}]
+    assert [(variable["name"], variable["value"]) for variable in container["env"][-3:]] == [
+        ("TFX_DISTRIBUTE_LOG_FORMAT", "json"),
+        ("TFX_DISTRIBUTE_METRICS_PORT", "9400"),
+        ("TFX_DISTRIBUTE_METRICS_ADDRESS", "::"),
+    ]
+
+
+def test_a_machine_of_which_nothing_is_said():
+    machine = pods.make_machine(MachineSpec(), "kubernetes")
+    assert pods.make_resource_spec(machine) == {}
+    plain = KubeflowSettings(image="i", pipeline_root="gs://b/r")
+    assert pods.make_executor_config(machine, plain, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("node", "platform", "message"),
+    [
+        (MachineSpec(accelerator="nvidia-l5"), "gke", "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
+        (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"), "kubernetes", "accelerator: kubernetes has no"),
+        (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="3x3"), "gke", "topology: "),
+        (MachineSpec(accelerator="nvidia-tesla-t4", accelerator_count=3), "gke", "accelerator_count: "),
+        (
+            MachineSpec(accelerator="nvidia-a10g"),
+            "kubernetes",
+            "for any other GPU write nvidia.com/gpu, or nvidia.com/mig-... for a part of one, and a node_selector",
+        ),
+        (MachineSpec(accelerator="nvidia.com/gpu"), "gke", "accelerator: gke has no 'nvidia.com/gpu'; it has"),
+        (MachineSpec(accelerator="amd.com/gpu"), "kubernetes", "accelerator: kubernetes has no 'amd.com/gpu'"),
+        (
+            MachineSpec(accelerator="nvidia.com/mig-1g.5gb", accelerator_count=2),
+            "kubernetes",
+            "accelerator_count: a machine has 1 nvidia.com/mig-1g.5gb, not 2; write accelerator_count=1, and more workers",
+        ),
+        (MachineSpec(spot=True), "kubernetes", "spot: "),
+        (MachineSpec(topology="2x2"), "gke", "topology: '2x2' needs an accelerator"),
+        (MachineSpec(accelerator_count=2), "gke", "accelerator_count: 2 needs an accelerator"),
+    ],
+)
+def test_what_a_platform_does_not_have(node, platform, message):
+    with pytest.raises(ConfigurationError, match=message.replace("?", r"\?")):
+        pods.make_machine(node, platform)
+
+
+@pytest.mark.parametrize(("quantity", "value"), [("500m", 0.5), ("4", 4), ("1.5", 1.5), ("2Gi", 2**31), ("1G", 10**9)])
+def test_quantities(quantity, value):
+    assert float(number(quantity)) == value
+
+
+@pytest.mark.parametrize("quantity", ["4 cores", "16GB", "-1", ""])
+def test_what_is_no_quantity(quantity):
+    with pytest.raises(ValueError, match="is not a Kubernetes quantity"):
+        MachineSpec(memory=quantity)

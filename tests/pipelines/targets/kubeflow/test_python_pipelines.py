@@ -1,0 +1,307 @@
+"""Compiles pipelines that are written in Python for Kubeflow."""
+
+from typing import ClassVar
+
+import pytest
+import tensorflow_model_analysis as tfma
+from by_hand import latest_blessed, make_model, make_trainer, trained, two_trainers
+from compiled_for_kubeflow import TARGET, executors
+from kfp.pipeline_spec import pipeline_spec_pb2
+from tfx import types
+from tfx.components import CsvExampleGen, InfraValidator, Pusher
+from tfx.components.example_gen.component import QueryBasedExampleGen
+from tfx.dsl.components.base import base_component, base_executor, executor_spec
+from tfx.dsl.components.common import importer, resolver
+from tfx.dsl.experimental.conditionals import conditional
+from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
+from tfx.orchestration import data_types
+from tfx.orchestration.pipeline import Pipeline
+from tfx.proto import example_gen_pb2, infra_validator_pb2, pusher_pb2
+from tfx.types import channel, component_spec, standard_artifacts
+
+from tfx_distribute.components import Evaluator, Search, Tuner, ValueRange
+from tfx_distribute.components.launchers import settings
+from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.targets.kubeflow import compiler
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+class Trips(QueryBasedExampleGen):
+    """Reads a database."""
+
+    def __init__(self) -> None:
+        split = example_gen_pb2.Input.Split(name="all", pattern="SELECT * FROM trips")
+        super().__init__(input_config=example_gen_pb2.Input(splits=[split]))
+
+
+class VersionedTrips(Trips):
+    """Knows when the table has changed."""
+
+    last_change = "2026-11-01"
+
+    @property
+    def data_version(self) -> str:
+        return self.last_change
+
+
+def compile_one(example_gen: Trips) -> dict:
+    """Compiles a pipeline in Python; returns the task of its only component."""
+    handwritten = Pipeline("by-hand", "gs://bucket/root", components=[example_gen], enable_cache=True)
+    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    package = compiler.compile_pipeline(handwritten, kubeflow, {})
+    task = package.pipeline["root"]["dag"]["tasks"][example_gen.id]
+    warned = any(f"{example_gen.id}: declares no data_version" in warning for warning in package.warnings)
+    assert warned == ("cachingOptions" not in task)
+    return task
+
+
+def test_a_query_runs_each_time_unless_it_declares_a_version(monkeypatch):
+    assert "cachingOptions" not in compile_one(Trips())
+    trips = VersionedTrips()
+    before = compile_one(trips)
+    assert before["cachingOptions"] == {"enableCache": True}
+    assert "fingerprint" not in trips.spec.exec_properties, "the pipeline is as it was"
+    assert compile_one(VersionedTrips()) == before
+    monkeypatch.setattr(VersionedTrips, "last_change", "2026-11-02")
+    changed = compile_one(VersionedTrips())
+    assert changed["inputs"] != before["inputs"]
+    monkeypatch.setattr("tfx_distribute.trainer_module.user_code.fingerprint.of_imports", lambda *_: "of changed code")
+    assert compile_one(VersionedTrips())["inputs"] != changed["inputs"]
+    stock = Trips()
+    stock.data_version = "2026-11-01"
+    assert compile_one(stock)["cachingOptions"] == {"enableCache": True}
+
+
+@pytest.mark.parametrize("version", ["", 1, 20261101.5])
+def test_what_is_not_a_version_of_data(version):
+    trips = Trips()
+    trips.data_version = version
+    with pytest.raises(ConfigurationError, match=r"^Trips.data_version: .* is not a version; write a text"):
+        compile_one(trips)
+
+
+def test_a_version_of_data_that_cannot_be_read(monkeypatch):
+    monkeypatch.delattr(VersionedTrips, "last_change")
+    with pytest.raises(
+        ConfigurationError, match=r"^VersionedTrips.data_version: cannot be read: AttributeError: .*last_change"
+    ):
+        compile_one(VersionedTrips())
+
+
+class OwnExampleGen(base_component.BaseComponent):
+    """Reads a web service, without a class of TFX's ExampleGens."""
+
+    class Spec(types.ComponentSpec):
+        PARAMETERS: ClassVar = {}
+        INPUTS: ClassVar = {}
+        OUTPUTS: ClassVar = {"examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
+
+    SPEC_CLASS = Spec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor)
+
+    def __init__(self) -> None:
+        super().__init__(self.Spec(examples=types.Channel(type=standard_artifacts.Examples)))
+
+
+def test_a_component_that_makes_examples_of_nothing_runs_each_time():
+    assert "cachingOptions" not in compile_one(OwnExampleGen())
+
+
+def compile_by_hand(*steps, **resources):
+    """Compiles a pipeline of components; `resources` has the machines of some."""
+    handwritten = Pipeline("by-hand", "gs://bucket/root", components=list(steps))
+    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+    machines = {name: MachineSpec(**machine) for name, machine in resources.items()}
+    return compiler.compile_pipeline(handwritten, kubeflow, machines)
+
+
+def test_a_pipeline_of_tfx_written_by_hand():
+    """Underscores of function components are replaced; legal names are kept."""
+    size = data_types.RuntimeParameter("size", int, default=0)
+    steps = [make_model(size=size), make_model(size=1).with_id("make-model"), make_model(size=1).with_id("make.model")]
+    package = compile_by_hand(*steps, make_model={"memory": "4Gi"})
+    tasks = package.pipeline["root"]["dag"]["tasks"]
+    assert sorted(tasks) == ["make-model", "make-model-2", "make-model-3"]
+    assert package.pipeline["root"]["inputDefinitions"]["parameters"]["size"]["defaultValue"] == 0
+    (first,) = [task for task in tasks.values() if "componentInputParameter" in task["inputs"]["parameters"]["size"]]
+    label = package.pipeline["components"][first["componentRef"]["name"]]["executorLabel"]
+    assert executors(package.pipeline)[label]["container"]["resources"]["resourceMemoryLimit"] == "4Gi"
+
+
+def test_names_that_the_backend_has_itself():
+    named = [make_model(size=1).with_id(name) for name in ("executor", "reader", "reader_driver")]
+    tasks = compile_by_hand(*named).pipeline["root"]["dag"]["tasks"]
+    assert sorted(tasks) == ["executor-2", "reader", "reader-driver-2"]
+
+
+def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
+    handwritten = trained("minio://mlpipeline/root")
+    before = {component.id: dict(component.exec_properties) for component in handwritten.components}
+    kubeflow = KubeflowSettings(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
+    pipeline = compiler.compile_pipeline(handwritten, kubeflow, {"Trainer": MachineSpec(cpu="8")}).pipeline
+    inputs = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
+    launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
+    assert (launcher.training, launcher.training_dir) == ("pods", "/shared/training"), "two workers"
+    assert inputs["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
+    assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "500m", "its step waits"
+    assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8"
+    assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
+
+
+def test_each_trainer_has_its_machine_and_its_folder():
+    machines = {"Small": {"cpu": 2, "memory": "4Gi"}, "Trainer": {"cpu": 8, "memory": "32Gi"}}
+    pipeline = compile_by_hand(*two_trainers(), **machines).pipeline
+    for name, cpu in (("Small", "2"), ("Large", "8")):
+        assert executors(pipeline)[f"{name}_executor"]["container"]["resources"]["resourceCpuLimit"] == cpu
+        inputs = pipeline["root"]["dag"]["tasks"][name]["inputs"]["parameters"]
+        launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
+        assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == cpu, "a run may ask for pods"
+        folder = inputs["checkpoint_dir"]["runtimeValue"]["constant"]
+        assert folder == f"gs://bucket/root/by-hand/checkpoints/{name}"
+    with pytest.raises(ConfigurationError, match=r"resources.Trainer: the pipeline has no such component"):
+        compile_by_hand(two_trainers()[0], Trainer={"cpu": 8})
+
+
+def test_defaults_replace_those_of_the_same_parameters():
+    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+
+    def read_defaults(pipeline, **defaults):
+        package = compiler.compile_pipeline(pipeline, kubeflow, {}, defaults)
+        declared = package.pipeline["root"]["inputDefinitions"]["parameters"]
+        return {name: parameter.get("defaultValue") for name, parameter in declared.items()}
+
+    assert read_defaults(trained("gs://b"), num_workers=4) == {"strategy": "multi_worker_mirrored", "num_workers": 4}
+    with pytest.raises(
+        ConfigurationError, match="^defaults: the pipeline has no RuntimeParameter 'workers'; it has strategy"
+    ):
+        read_defaults(trained("gs://b"), workers=4)
+
+    def sized(*defaults):
+        sizes = [data_types.RuntimeParameter("size", int, default=default) for default in defaults]
+        models = [make_model(size=size).with_id(f"model{number}") for number, size in enumerate(sizes)]
+        return Pipeline("by-hand", "gs://bucket/root", components=models)
+
+    assert read_defaults(sized(None, 2, 2)) == {"size": 2}
+    assert read_defaults(sized(1, 2), size=3) == {"size": 3}
+    with pytest.raises(
+        ConfigurationError, match="^RuntimeParameter 'size': .* with the defaults 1 and 2; write one default"
+    ):
+        read_defaults(sized(1, 2))
+
+
+def test_trials_of_a_pipeline_without_a_trainer_have_its_machine():
+    examples = two_trainers()[0]
+    search = Search("val_loss", {"learning_rate": ValueRange(min=0.1, max=1.0)}, max_trials=1)
+    known = {"build_model": "model.build_model", "label": "digit", "epochs": 1, "hparams": {"learning_rate": 0.1}}
+    tuner = Tuner(search, examples=examples.outputs["examples"], **known)
+    package = compile_by_hand(examples, tuner, Trainer={"cpu": 8, "memory": "32Gi"})
+    assert executors(package.pipeline)["Tuner_executor"]["container"]["resources"]["resourceCpuLimit"] == "8"
+
+
+def test_resources_as_tfx_takes_them_are_kept():
+    kind = pipeline_spec_pb2.PipelineDeploymentConfig.PipelineContainerSpec.ResourceSpec
+    gpu = kind.AcceleratorConfig(type="nvidia.com/gpu", count=1)
+    reader = CsvExampleGen("gs://bucket/data").with_platform_config(kind(cpu_limit=4, memory_limit=16, accelerator=gpu))
+    pipeline = compile_by_hand(reader).pipeline
+    assert executors(pipeline)["CsvExampleGen_executor"]["container"]["resources"] == {
+        "cpuLimit": 4.0,
+        "resourceCpuLimit": "4",
+        "memoryLimit": 16.0,
+        "resourceMemoryLimit": "16G",
+        "accelerator": {"type": "nvidia.com/gpu", "count": 1, "resourceType": "nvidia.com/gpu", "resourceCount": "1"},
+    }
+
+
+def test_files_are_inspected_after_what_makes_them():
+    download, examples = make_model(size=1).with_id("download"), CsvExampleGen("gs://bucket/data")
+    examples.add_upstream_node(download)
+    tasks = compile_by_hand(download, examples).pipeline["root"]["dag"]["tasks"]
+    assert tasks["CsvExampleGen-input"]["dependentTasks"] == ["download"]
+    assert tasks["CsvExampleGen"]["dependentTasks"] == ["CsvExampleGen-input", "download"]
+
+
+def test_the_latest_blessed_model_is_looked_up_when_the_pipeline_says():
+    first, last, examples = make_model(size=1).with_id("first"), make_model(size=1).with_id("last"), CsvExampleGen("gs://b")
+    model, other = latest_blessed(), latest_blessed("other")
+    model.add_upstream_node(first)
+    other.add_upstream_node(model)
+    last.add_upstream_node(other)
+    tuned = make_trainer(examples, base_model=model.outputs["model"])
+    tasks = compile_by_hand(first, examples, model, tuned, other, last).pipeline["root"]["dag"]["tasks"]
+    assert tasks["blessed"]["dependentTasks"] == ["first"]
+    assert tasks["blessed-import"]["dependentTasks"] == ["blessed"]
+    assert tasks["Trainer"]["dependentTasks"] == ["CsvExampleGen", "blessed-import"]
+    assert tasks["other"]["dependentTasks"] == ["blessed-import"]
+    assert tasks["last"]["dependentTasks"] == ["other-import"]
+
+
+def test_what_tfx_cannot_compile_is_refused():
+    spec = infra_validator_pb2.ServingSpec(kubernetes={}, tensorflow_serving={"tags": ["latest"]}, model_name="m")
+    validator = InfraValidator(model=channel.Channel(type=standard_artifacts.Model), serving_spec=spec)
+    inner = Pipeline("inner", "gs://bucket/inner", components=[CsvExampleGen("gs://bucket/data")])
+    for node in (validator, inner):
+        with pytest.raises(ConfigurationError, match="knows no subpipelines, no ForEach, no InfraValidator"):
+            compile_by_hand(node)
+
+
+def test_values_that_tfx_does_not_compile_are_refused():
+    model = make_model(size=1).with_id("first")
+    dynamic = make_model(size=model.outputs["size_of_model"].future()[0].value).with_id("second")
+    with pytest.raises(ConfigurationError, match=r"^second.size: is a dynamic value, .* write a value or a RuntimeParam"):
+        compile_by_hand(model, dynamic)
+    pattern = data_types.RuntimeParameter("pattern", str, default="*")
+    nested = CsvExampleGen("gs://bucket/data", input_config={"splits": [{"name": "all", "pattern": pattern}]})
+    with pytest.raises(ConfigurationError, match=r"^CsvExampleGen.input_config: has a RuntimeParameter within it; "):
+        compile_by_hand(nested)
+    model = make_model(size=1).with_id("first")
+    with conditional.Cond(model.outputs["size_of_model"].future()[0].value > 1):
+        conditional_node = make_model(size=2).with_id("third")
+    with pytest.raises(ConfigurationError, match=r"^third: depends on a condition that TFX cannot compile"):
+        compile_by_hand(model, conditional_node)
+
+
+def test_resolvers_of_one_producer_are_refused_if_there_are_several():
+    channels = {
+        "model": channel.Channel(type=standard_artifacts.Model, producer_component_id="Small"),
+        "model_blessing": channel.Channel(type=standard_artifacts.ModelBlessing),
+    }
+    compile_by_hand(*two_trainers(), latest_blessed(**channels))  # whose model is blessed, decides
+    examples, small, large = two_trainers()
+    evaluators = [
+        Evaluator(examples.outputs["examples"], trainer.outputs["model"], eval_config=tfma.EvalConfig()).with_id(
+            f"Evaluator.{trainer.id}"
+        )
+        for trainer in (small, large)
+    ]
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^blessed: model is that of Small alone, .* ModelBlessing of Evaluator.Large, Evaluator.Small; leave",
+    ):
+        compile_by_hand(examples, latest_blessed(**channels), small, large, *evaluators)
+
+
+def test_what_the_resolver_of_the_latest_blessed_model_finds():
+    kinds = {"mine": standard_artifacts.Model, "its_blessing": standard_artifacts.ModelBlessing}
+    found = latest_blessed(**{name: channel.Channel(type=kind) for name, kind in kinds.items()})
+    examples = CsvExampleGen("gs://bucket/data")
+    trainer = make_trainer(examples, base_model=found.outputs["mine"])
+    tasks = compile_by_hand(examples, found, trainer).pipeline["root"]["dag"]["tasks"]
+    read = tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
+    assert read == {"producerTask": "blessed-import", "outputArtifactKey": "model"}
+    destination = pusher_pb2.PushDestination(filesystem={"base_directory": "gs://bucket/serving"})
+    pusher = Pusher(found.outputs["mine"], found.outputs["its_blessing"], push_destination=destination)
+    with pytest.raises(ConfigurationError, match=r"^Pusher: reads the blessing of blessed, .* leave the blessing out"):
+        compile_by_hand(found, pusher)
+
+
+def test_what_kubeflow_would_not_do_is_refused():
+    latest = resolver.Resolver(
+        strategy_class=latest_artifact_strategy.LatestArtifactStrategy,
+        model=channel.Channel(type=standard_artifacts.Model),
+    ).with_id("latest-model")
+    with pytest.raises(ConfigurationError, match="latest-model: Kubeflow Pipelines has no resolvers"):
+        compile_by_hand(latest)
+    imported = importer.Importer(source_uri="/models/1", artifact_type=standard_artifacts.Model).with_id("import")
+    with pytest.raises(ConfigurationError, match="import: imports '/models/1', which a cluster cannot read"):
+        compile_by_hand(imported)

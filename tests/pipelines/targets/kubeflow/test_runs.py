@@ -1,0 +1,89 @@
+"""Tests listing, showing and cancelling runs on Kubeflow Pipelines.
+
+The real `kfp.Client` talks to a stand-in of the API server.
+"""
+
+import json
+from collections.abc import Iterator
+
+import kfp
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from kfp_api import KfpApi
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.targets.kubeflow import client, runs
+
+STEP = {"componentRef": {"name": "step"}}
+DOCUMENT = yaml.safe_dump(
+    {
+        "pipelineInfo": {"name": "mine"},
+        "schemaVersion": "2.1.0",
+        "root": {
+            "inputDefinitions": {"parameters": {"epochs": {"parameterType": "NUMBER_INTEGER", "defaultValue": 2}}},
+            "dag": {"tasks": {"Reader": STEP, "Trainer": STEP}},
+        },
+        "components": {"step": {"executorLabel": "step"}},
+        "deploymentSpec": {"executors": {"step": {"container": {"image": "image"}}}},
+    }
+)
+
+
+@pytest.fixture
+def api(tmp_path, monkeypatch) -> Iterator[KfpApi]:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(kfp.Client, "_LOCAL_KFP_CONTEXT", str(home / "context.json"))
+    monkeypatch.setattr(kfp.Client, "_NAMESPACE_PATH", str(home / "namespace"))
+    monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
+    with KfpApi() as started:
+        yield started
+
+
+def submit(api: KfpApi, name: str) -> str:
+    run = client.Run("mine", DOCUMENT, "gs://bucket/root", {"epochs": 3}, display_name=name)
+    return client.Pipelines(client.Login(api.url)).submit(run).id
+
+
+def command(api: KfpApi, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["runs", *arguments, "--target", "kubeflow", "--host", api.url])
+
+
+def test_list_in_pages(api, monkeypatch):
+    monkeypatch.setattr(runs, "PAGE_SIZE", 2)
+    ids = [submit(api, f"run {number}") for number in range(5)]
+    connected = runs.KubeflowRuns(client.Login(api.url))
+    assert [run.id for run in connected.list_runs(10)] == ids[::-1]
+    assert [run.name for run in connected.list_runs(3)] == ["run 4", "run 3", "run 2"]
+
+
+def test_commands(api):
+    run_id = submit(api, "mine")
+    api.set_state(run_id, "RUNNING", {"Reader": "SUCCEEDED", "Trainer": "RUNNING"})
+    listed = command(api, "list")
+    assert listed.exit_code == 0, listed.output
+    assert listed.output.splitlines()[1].split()[:3] == [run_id, "mine", "running"]
+
+    shown = command(api, "show", run_id, "--output", "json")
+    document = json.loads(shown.output)
+    assert (document["state"], document["parameters"], document["seconds"]) == ("running", {"epochs": 3}, None)
+    # Drivers and executors, which the backend adds, are left out.
+    assert [(task["name"], task["state"]) for task in document["tasks"]] == [("Reader", "succeeded"), ("Trainer", "running")]
+    assert "Trainer  running" in command(api, "show", run_id).output
+
+    cancelled = command(api, "cancel", run_id)
+    assert cancelled.output == f"{run_id}: asked to end\n"
+    assert api.runs[run_id].state == "CANCELING"
+
+
+def test_errors(api):
+    unknown = command(api, "show", "unknown")
+    assert (unknown.exit_code, unknown.output.count("\n")) == (2, 1)
+    assert "404" in unknown.output
+    assert "not found" in unknown.output
+    assert "RUN: is missing" in command(api, "show").output
+    mixed = command(api, "list", "--root", "runs/digits")
+    assert mixed.output == "Error: --root: goes with --target local, not with --target kubeflow\n"
+    mixed = command(api, "list", "--region", "europe-west4")
+    assert mixed.output == "Error: --region: goes with --target vertex, not with --target kubeflow\n"

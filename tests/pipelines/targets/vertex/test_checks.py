@@ -1,0 +1,150 @@
+"""Tests what is refused or warned of before a pipeline is compiled for Vertex AI."""
+
+import pytest
+from click.testing import CliRunner
+from compiled_for_vertex import TARGET, compiled, project
+
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.targets.vertex.target import VertexTarget
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+REFUSED = {
+    "no project": ({"project": None}, {}, (), "targets.vertex.project: is missing; write it, or give --project"),
+    "local push": ({}, {"push": {"directory": "/serving"}}, (), "push.directory: /serving cannot be reached by a step"),
+    "machine of a step that does not wait": (
+        {"training": "step"},
+        {"resources": {"TrainerStep": {"cpu": 1}}},
+        (),
+        "resources.TrainerStep: has no effect with training: step",
+    ),
+    "step on a TPU": (
+        {"training": "step", "region": "us-west4"},
+        {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        ("strategy=tpu",),
+        "targets.vertex.training: a step has no TPU (tpu-v5-lite-podslice); write custom_job or auto",
+    ),
+    "TPU of several machines": (
+        {"region": "us-west4"},
+        {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "4x4"}}},
+        ("strategy=tpu",),
+        "resources.Trainer.topology: 4x4 is several machines",
+    ),
+    "GPU without strategy of it": (
+        {},
+        {"resources": {"Trainer": {"accelerator": "nvidia-l4"}}},
+        ("strategy=tpu",),
+        "resources.Trainer.accelerator: strategy tpu does not train on nvidia-l4",
+    ),
+    "reduction servers without GPU": (
+        {},
+        {"resources": {}},
+        ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
+        "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send",
+    ),
+    "reduction servers of one machine": (
+        {},
+        {},
+        ("strategy=multi_worker_mirrored", "all_reduce=reduction_server"),
+        "all_reduce: reduction_server sums between machines, and num_workers is 1; write all_reduce=auto",
+    ),
+    "label": ({"labels": {"Team": "a"}}, {}, (), "targets.vertex.labels"),
+    "step with a timeout": (
+        {"training": "step", "timeout": 60},
+        {},
+        (),
+        "targets.vertex.training: a step has no timeout; write custom_job or auto",
+    ),
+    "reduction servers of a step": (
+        {"training": "step"},
+        {},
+        ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
+        "all_reduce: reduction_server is Vertex AI's, and a step has none",
+    ),
+    "TPU for all": (
+        {"region": "us-west4"},
+        {"resources": {"default": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},
+        ("strategy=tpu",),
+        "resources.default: a step has no TPU (tpu-v5-lite-podslice); only training has: write it under resources.Trainer",
+    ),
+    "machine of a step": (
+        {},
+        {"resources": {"Transform": {"machine_type": "n2-standard-8"}}},
+        (),
+        "resources.Transform: a step has no machine_type",
+    ),
+    "accelerator of a step": (
+        {},
+        {"resources": {"Transform": {"accelerator": "nvidia-l5"}}},
+        (),
+        "resources.Transform.accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'",
+    ),
+    "parameter servers that are no spot machines": (
+        {},
+        {"resources": {"Trainer": {"spot": True}, "ParameterServer": {"cpu": 4}}},
+        (),
+        "resources.ParameterServer.spot: is false, and resources.Trainer.spot true, but Vertex AI takes all machines",
+    ),
+    "parameter servers on the default machine": (
+        {},
+        {"resources": {"Trainer": {"spot": True}, "default": {"cpu": 4}}},
+        ("strategy=parameter_server", "num_workers=2"),
+        "resources.ParameterServer.spot: is false",
+    ),
+    "waiting for spot machines": (
+        {"scheduling_strategy": "FLEX_START"},
+        {"resources": {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}},
+        (),
+        "targets.vertex.scheduling_strategy: FLEX_START is a way to get machines, and so is resources.Trainer.spot",
+    ),
+    "disk of a step": (
+        {},
+        {"resources": {"Transform": {"boot_disk_size_gb": 200}}},
+        (),
+        "resources.Transform: a step has no boot_disk_size_gb; only training has",
+    ),
+    "no such component": ({}, {"resources": {"Traner": {}}}, (), "resources.Traner: the pipeline has no such component"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case, tmp_path):
+    target, changes, words, message = REFUSED[case]
+    targets = {"vertex": {name: value for name, value in {**TARGET, **target}.items() if value is not None}}
+    file = project(tmp_path, "digits", targets=targets, **changes)
+    with pytest.raises(ConfigurationError) as error:
+        compiled(file, *words)
+    assert message in str(error.value)
+    parameters = [word for parameter in words for word in ("-p", parameter)]
+    result = CliRunner().invoke(main, ["validate", str(file), "--target", "vertex", *parameters])
+    assert (message in result.output) == (case != "no such component"), "only TFX knows all components"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--host", "http://k"), "--host: goes with --target kubeflow, not with --target vertex"),
+        (("--experiment", "e"), "--experiment: is for Kubeflow; on Vertex AI write --labels"),
+        (("--start-time", "2026-01-01T00:00:00Z"), "--start-time: belongs to a schedule; write --cron too"),
+        (("--region", "Europe"), "--region: 'Europe' is not allowed"),
+        (("--region", "europe-west99"), "the SDK of Vertex AI refuses: Unsupported region for Vertex AI"),
+        (("--cron", "0 3 * * *", "--wait"), "--wait: is for one run, without --cron"),
+    ],
+)
+def test_options_that_do_not_go_together(words, message, tmp_path):
+    result = CliRunner().invoke(main, ["submit", str(project(tmp_path, "taxi")), "--target", "vertex", *words])
+    assert (result.exit_code, result.exception.__class__) == (2, SystemExit)
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("machine", "start"),
+    [
+        ({"accelerator": "nvidia-h100-80gb", "accelerator_count": 8}, "resources.Trainer: a machine has 8 nvidia-h100"),
+        ({"accelerator": "nvidia-l4"}, ""),
+    ],
+)
+def test_machines_with_idle_devices(tmp_path, machine, start):
+    changes = {"resources": {"Trainer": machine}, "targets": {"vertex": TARGET}}
+    spec = loader.override(loader.load(project(tmp_path, "digits", **changes)), {"strategy": "one_device"})
+    assert [warning.startswith(start) for warning in VertexTarget(spec).find_warnings()] == [True] * bool(start)

@@ -1,0 +1,253 @@
+"""Tests submitting to Vertex AI, and following, listing and cancelling its jobs.
+
+The real SDK talks to a stand-in of the service.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from google.cloud.aiplatform_v1.types import PipelineTaskDetail
+from google.rpc import status_pb2
+from vertex_api import VertexApi
+
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.targets.vertex import client
+from tfx_distribute.pipelines.targets.vertex.client import Run, VertexRuns
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits" / "vertex.yaml"
+KEY = "projects/project/locations/us-central1/keyRings/r/cryptoKeys/k"
+TARGET = VertexSettings(
+    image="image",
+    pipeline_root="gs://bucket/root",
+    project="project",
+    region="us-central1",
+    service_account="trainer@project.iam.gserviceaccount.com",
+    network="projects/1234/global/networks/training",
+    encryption_spec_key_name=KEY,
+    labels={"team": "a"},
+)
+DOCUMENT: dict[str, Any] = {
+    "displayName": "mine",
+    "pipelineSpec": {
+        "pipelineInfo": {"name": "mine"},
+        "schemaVersion": "2.0.0",
+        "root": {
+            "inputDefinitions": {"parameters": {"epochs": {"type": "INT"}}},
+            "dag": {"tasks": {"Trainer": {"taskInfo": {"name": "Trainer"}, "componentRef": {"name": "Trainer"}}}},
+        },
+        "components": {"Trainer": {"executorLabel": "Trainer_executor"}},
+        "deploymentSpec": {"executors": {"Trainer_executor": {"container": {"image": "i", "command": ["true"]}}}},
+    },
+    "runtimeConfig": {"gcsOutputDirectory": "gs://other/root", "parameters": {"epochs": {"intValue": 2}}},
+}
+RUN = Run("mine", json.dumps(DOCUMENT))
+
+
+@pytest.fixture
+def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
+    monkeypatch.setattr(client, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 2.0)
+    with VertexApi(tmp_path) as server, server.connected():
+        yield server
+
+
+@pytest.fixture
+def runs(api) -> VertexRuns:
+    return VertexRuns("project", "us-central1")
+
+
+def task(name: str, state: str = "SUCCEEDED", error: str = "") -> PipelineTaskDetail:
+    detail = PipelineTaskDetail(task_id=len(name), task_name=name, state=state)
+    if error:
+        detail.error = status_pb2.Status(message=error)
+    return detail
+
+
+def test_submits(api, runs):
+    run = Run("mine", json.dumps(DOCUMENT), {"epochs": 3}, display_name="tonight", job_id="mine-1", labels={"run": "b"})
+    submitted = runs.submit(run, TARGET)
+    (job,) = api.all("pipelineJobs")
+    assert submitted.id == job.name
+    address = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs/mine-1?project="
+    assert submitted.address.startswith(address)
+    assert (job.display_name, job.name.rpartition("/")[2]) == ("tonight", "mine-1")
+    assert job.runtime_config.parameters["epochs"].int_value == 3
+    assert job.runtime_config.gcs_output_directory == "gs://bucket/root"
+    assert (job.service_account, job.network) == (TARGET.service_account, TARGET.network)
+    assert job.encryption_spec.kms_key_name == KEY
+    assert dict(job.labels) == {"team": "a", "run": "b"}
+
+
+def test_both_kinds_of_run_have_an_interface_to_a_network(api, runs):
+    interface = {"network_attachment": "projects/p/regions/us-central1/networkAttachments/a"}
+    target = TARGET.model_copy(update={"network": None, "psc_interface_config": interface})
+    runs.submit(RUN, target)
+    runs.schedule(RUN, target, {"cron": "0 3 * * *"})
+    (job,), (schedule,) = api.all("pipelineJobs"), api.all("schedules")
+    for request in (job, schedule.create_pipeline_job_request.pipeline_job):
+        assert request.psc_interface_config.network_attachment == interface["network_attachment"]
+        assert not request.network
+
+
+def test_two_in_the_same_second(api, runs):
+    assert len({runs.submit(RUN, TARGET).id for _ in range(2)}) == 2
+
+
+def test_follows_a_job_to_its_end(api, runs):
+    api.plan("QUEUED", "RUNNING", "SUCCEEDED", tasks=[task("Trainer")])
+    lines: list[str] = []
+    name = runs.submit(RUN, TARGET).id
+    api.fail("UNAVAILABLE", times=2)
+    assert runs.wait(name, lines.append) == "succeeded"
+    assert [line.split() for line in lines] == [["Trainer", "succeeded"]]
+
+
+def test_tells_what_failed(api, runs):
+    api.plan("RUNNING", "FAILED", error="The DAG failed.", tasks=[task("Trainer", "FAILED", "non-zero status of 1.")])
+    lines: list[str] = []
+    assert runs.wait(runs.submit(RUN, TARGET).id, lines.append) == "failed"
+    assert lines == [f"{'Trainer':28} failed: non-zero status of 1.", "The DAG failed."]
+
+
+def test_does_not_wait_for_ever(api, runs):
+    name = runs.submit(RUN, TARGET).id
+    api.outage(60)
+    with pytest.raises(ConfigurationError, match="Vertex AI did not answer for 2 s"):
+        runs.wait(name, print)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("PERMISSION_DENIED", "Vertex AI refuses: Permission 'aiplatform.* the role roles/aiplatform.user"),
+        ("RESOURCE_EXHAUSTED", "Vertex AI refuses: The following quota metrics exceed"),
+        ("UNAVAILABLE", "Vertex AI refuses: The service is currently unavailable"),
+    ],
+)
+def test_what_is_refused(api, runs, code, message):
+    api.fail(code, verb="CreatePipelineJob")
+    with pytest.raises(ConfigurationError, match=message):
+        runs.submit(RUN, TARGET)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epoch": 3}, "epoch: the pipeline has no such parameter; it has epochs"),
+        ({"epochs": "three"}, "the SDK of Vertex AI refuses: .*three"),
+    ],
+)
+def test_wrong_parameters(api, runs, values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        runs.submit(Run("mine", json.dumps(DOCUMENT), values), TARGET)
+    assert not api.all("pipelineJobs")
+
+
+def test_schedules(api, runs):
+    times = {"cron": "TZ=Europe/Zurich 0 3 * * *", "max_run_count": 5, "end_time": "2030-01-01T00:00:00Z"}
+    created = runs.schedule(RUN, TARGET, times)
+    (schedule,) = api.all("schedules")
+    assert created.id == schedule.name
+    assert "/pipelines/schedules/" in created.address
+    assert (schedule.cron, schedule.max_run_count, schedule.max_concurrent_run_count) == (times["cron"], 5, 1)
+    job = schedule.create_pipeline_job_request.pipeline_job
+    assert (job.service_account, job.network, job.encryption_spec.kms_key_name) == (
+        TARGET.service_account,
+        TARGET.network,
+        KEY,
+    )
+
+
+def test_list_in_pages(api, runs):
+    for number in range(105):
+        runs.submit(Run("mine", json.dumps(DOCUMENT), job_id=f"job-{number}"), TARGET)
+    assert [run.id for run in runs.list_runs(3)] == ["job-104", "job-103", "job-102"]
+    assert [run.id for run in runs.list_runs(200)] == [f"job-{number}" for number in reversed(range(105))]
+
+
+def command(name: str, *arguments: object) -> Result:
+    place = ("--target", "vertex", "--project", "project", "--region", "us-central1")
+    return CliRunner().invoke(main, [name, *map(str, arguments), *place])
+
+
+def test_commands_runs(api, runs):
+    name = runs.submit(Run("mine", json.dumps(DOCUMENT), {"epochs": 3}, job_id="job-1"), TARGET).id
+    api.set_state(name, "RUNNING", tasks=[task("job-1", "RUNNING"), task("Trainer", "FAILED", "no quota")])
+    listed = command("runs", "list")
+    assert listed.exit_code == 0, listed.output
+    assert listed.output.splitlines()[1].split()[:3] == ["job-1", "mine", "running"]
+
+    document = json.loads(command("runs", "show", "job-1", "--output", "json").output)
+    assert (document["state"], document["parameters"], document["seconds"]) == ("running", {"epochs": "3"}, None)
+    assert [(each["name"], each["state"], each["error"]) for each in document["tasks"]] == [
+        ("Trainer", "failed", "no quota")
+    ]
+    assert "no quota" in command("runs", "show", name).output, "by the whole resource name, too"
+
+    assert command("runs", "cancel", "job-1").output == "job-1: asked to end\n"
+    assert api.state(name) == "CANCELLING"
+    api.set_state(name, "SUCCEEDED")
+    ended = command("runs", "cancel", "job-1")
+    assert ended.exit_code == 2
+    assert "has ended and cannot be cancelled" in ended.output
+    unknown = command("runs", "show", "unknown")
+    assert (unknown.exit_code, unknown.output.count("\n")) == (2, 1)
+    assert "Vertex AI refuses: The job does not exist" in unknown.output
+
+
+def test_command_submit(api):
+    arguments = ("-p", "epochs=3", "-p", "learning_rate=0.01", "--run-name", "tonight", "--labels", "run=b", "--no-cache")
+    result = command("submit", DIGITS, *arguments, "--pipeline-root", "gs://other/root")
+    assert result.exit_code == 0, result.output
+    (job,) = api.all("pipelineJobs")
+    assert result.output.startswith("run      https://console.cloud.google.com/vertex-ai/locations/us-central1/")
+    assert len(result.output.splitlines()) == 1
+    assert (job.display_name, job.labels["run"]) == ("tonight", "b")
+    assert job.runtime_config.gcs_output_directory == "gs://other/root"
+    values = job.runtime_config.parameters
+    assert values["epochs"].int_value == 3
+    assert json.loads(values["hparams"].string_value) == {"hidden_units": 128, "learning_rate": 0.01}
+    tasks = job.pipeline_spec["root"]["dag"]["tasks"]
+    assert not [name for name, each in tasks.items() if each.get("cachingOptions", {}).get("enableCache")]
+
+    scheduled = command("submit", DIGITS, "--cron", "0 3 * * *", "--max-concurrent-run-count", "2")
+    assert scheduled.output.startswith("schedule https://console.cloud.google.com/"), scheduled.output
+    assert api.all("schedules")[0].max_concurrent_run_count == 2
+
+    api.fail("PERMISSION_DENIED", verb="CreatePipelineJob")
+    refused = command("submit", DIGITS)
+    assert (refused.exit_code, len(refused.output.splitlines())) == (2, 1)
+    assert refused.output.startswith("Error: Vertex AI refuses: Permission 'aiplatform.")
+
+
+@pytest.mark.parametrize(("ended", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELLED", 1)])
+def test_command_waits(api, ended, code):
+    api.plan("RUNNING", ended)
+    result = command("submit", DIGITS, "--wait")
+    assert result.exit_code == code, result.output
+    assert result.output.splitlines()[-1] == f"ended    {ended.lower()}"
+
+
+@pytest.mark.parametrize("project", [["--project", "example-project"], []])
+def test_no_credentials_in_a_line(tmp_path, project):
+    """Without a project too, whose error hides that of the credentials."""
+    environment = {**os.environ, "HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "NO_GCE_CHECK": "true"}
+    for name in ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUD_ML_PROJECT_ID"):
+        environment.pop(name, None)
+    words = [sys.executable, "-m", "tfx_distribute.pipelines", "runs", "list", "--target", "vertex", *project]
+    done = subprocess.run(
+        [*words, "--region", "europe-west4"], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("Error: there are no credentials for Google Cloud")

@@ -1,0 +1,235 @@
+"""Reads compiled pipeline files with the types of Vertex AI's SDK and of kfp."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from compiled_for_vertex import TARGET, compiled, project, read_launcher, trainer_parameters
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import aiplatform
+from google.cloud.aiplatform_v1.types import CustomJob, PipelineJob
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+
+from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
+from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
+from tfx_distribute.pipelines.targets.vertex.target import VertexTarget
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+TUNE = {
+    "objective": "val_accuracy",
+    "max_trials": 3,
+    "space": {"learning_rate": {"min": 0.0001, "max": 0.1, "sampling": "log"}},
+}
+
+
+@pytest.fixture(scope="module")
+def taxi_file(tmp_path_factory):
+    return project(tmp_path_factory.mktemp("taxi"), "taxi")
+
+
+@pytest.fixture(scope="module")
+def taxi(taxi_file):
+    """With CSV files, a baseline, and training in the step."""
+    return compiled(taxi_file)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """With an ExampleGen of its own, and training in worker pools."""
+    return compiled(project(tmp_path_factory.mktemp("digits"), "digits"), "strategy=multi_worker_mirrored", "num_workers=4")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """With a base model at an address."""
+    return compiled(project(tmp_path_factory.mktemp("tuned"), "digits"), "base_model=gs://bucket/model")
+
+
+@pytest.fixture(params=["taxi", "digits", "tuned"])
+def package(request):
+    return request.getfixturevalue(request.param)
+
+
+def container(package, name):
+    return package.job["pipelineSpec"]["deploymentSpec"]["executors"][f"{name}_executor"]["container"]
+
+
+def test_the_types_of_the_sdk_and_of_kubeflow_know_every_field(package):
+    json_format.ParseDict(package.job, PipelineJob.pb(PipelineJob()))
+    spec = json_format.ParseDict(package.job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
+    deployment = json_format.MessageToDict(spec.deployment_spec)
+    json_format.ParseDict(deployment, pipeline_spec_pb2.PipelineDeploymentConfig())
+    assert spec.schema_version == "2.0.0", "which has the resolvers and drivers of TFX"
+
+
+def test_the_sdk_takes_it_with_its_defaults(package, tmp_path):
+    (tmp_path / "job.json").write_text(package.to_text())
+    job = aiplatform.PipelineJob(
+        "digits",
+        str(tmp_path / "job.json"),
+        parameter_values={"epochs": 3},
+        project="example-project",
+        location="europe-west4",
+        credentials=AnonymousCredentials(),
+    )
+    values = job.runtime_config.parameters
+    assert values["epochs"].int_value == 3
+    assert values["strategy"].string_value == package.job["runtimeConfig"]["parameters"]["strategy"]["stringValue"]
+    assert job.runtime_config.gcs_output_directory == "gs://bucket/root"
+
+
+def test_each_pipeline_parameter_has_its_value(taxi, taxi_file):
+    spec = loader.load(taxi_file)
+    declared = taxi.job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
+    values = {name: next(iter(value.values())) for name, value in taxi.job["runtimeConfig"]["parameters"].items()}
+    assert values == tfx_pipeline.get_parameter_values(spec)
+    assert set(values) == set(declared)
+
+
+def test_base_model_is_imported_or_resolved(tuned, tmp_path):
+    def reads(package):
+        tasks = package.job["pipelineSpec"]["root"]["dag"]["tasks"]
+        return tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
+
+    assert reads(tuned) == {"producerTask": "base-model", "outputArtifactKey": "result"}
+    importer = tuned.job["pipelineSpec"]["deploymentSpec"]["executors"]["base-model_executor"]["importer"]
+    assert importer["artifactUri"] == {"constantValue": {"stringValue": "gs://bucket/model"}}
+    latest = compiled(project(tmp_path, "digits"), "base_model=latest_blessed")
+    assert reads(latest) == {"producerTask": "latest-blessed-model-model-resolver", "outputArtifactKey": "model"}
+    with pytest.raises(ConfigurationError, match=r"trainer.base_model: /model cannot be reached by a step"):
+        compiled(project(tmp_path, "digits"), "base_model=/model")
+
+
+def test_machines_of_steps(taxi, digits):
+    memory = {"2G": 3.33, "16G": 22.87}  # with that of Vertex AI's agents, in GB
+    assert container(taxi, "Transform")["resources"] == {"cpuLimit": 4.0, "memoryLimit": memory["16G"]}
+    assert container(taxi, "CsvExampleGen")["resources"] == {"cpuLimit": 0.5, "memoryLimit": memory["2G"]}
+    accelerator = {"type": "NVIDIA_TESLA_T4", "count": "2"}
+    assert container(taxi, "Trainer")["resources"] == {
+        "cpuLimit": 4.0,
+        "memoryLimit": memory["16G"],
+        "accelerator": accelerator,
+    }
+    requested = [{"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": accelerator["count"]}]
+    assert container(taxi, "Trainer")["env"] == requested, "without which TensorFlow would use the CPU in silence"
+    assert "accelerator" not in container(digits, "Trainer")["resources"], "it has others train"
+
+
+def test_data_of_a_declared_version_are_not_read_again(digits):
+    tasks = digits.job["pipelineSpec"]["root"]["dag"]["tasks"]
+    cached = {name for name, task in tasks.items() if task.get("cachingOptions") == {"enableCache": True}}
+    assert set(tasks) - cached == {"Pusher"}, "which sees what is served"
+    task = tasks["DigitsExampleGen"]
+    fingerprint = task["inputs"]["parameters"]["fingerprint"]["runtimeValue"]["constantValue"]["stringValue"]
+    assert json.loads(fingerprint)["content"].endswith(" 1"), "after the hash of its code"
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, num_workers):
+    words = ("strategy=multi_worker_mirrored", f"num_workers={num_workers}")
+    package = compiled(project(tmp_path, "digits", tune=TUNE), *words)
+    tuner, trainer = container(package, "Tuner"), container(package, "Trainer")
+    assert (tuner["resources"], tuner.get("env")) == (trainer["resources"], trainer.get("env"))
+    tasks = package.job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert tasks["Tuner"].get("retryPolicy") == tasks["Trainer"].get("retryPolicy")
+    inputs = {name: tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer")}
+    for name in ("launcher", "strategy", "num_workers", "hparams"):
+        assert inputs["Tuner"][name] == inputs["Trainer"][name]
+
+
+def test_what_the_trainer_is_told(taxi, digits):
+    assert read_launcher(taxi).training == "auto", "a run may ask for more workers"
+    assert read_launcher(digits).training == "custom_job", "its step is too small to train"
+    assert read_launcher(digits).worker["machine_type"] == "n1-highmem-4", "16 GB, and what Vertex AI's agents need"
+    kept = trainer_parameters(taxi)["checkpoint_dir"]["runtimeValue"]["constantValue"]["stringValue"]
+    assert kept == "gs://bucket/root/taxi/checkpoints"
+
+
+def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
+    tasks = digits.job["pipelineSpec"]["root"]["dag"]["tasks"]
+    assert {name: task["retryPolicy"] for name, task in tasks.items() if "retryPolicy" in task} == {
+        "Trainer": {"maxRetryCount": 1}
+    }
+    assert "retryPolicy" not in taxi.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
+
+
+@pytest.mark.parametrize("setting", [{"timeout": 60}, {"boot_disk_size_gb": 200}, {"scheduling_strategy": "STANDARD"}])
+def test_what_only_worker_pools_have(setting, tmp_path):
+    package = compiled(project(tmp_path, "digits", targets={"vertex": {**TARGET, **setting}}))
+    assert read_launcher(package).training == "custom_job"
+
+
+def test_a_machine_that_no_step_has(tmp_path):
+    package = compiled(project(tmp_path, "digits", resources={"Trainer": {"cpu": 16, "machine_type": "n1-standard-96"}}))
+    assert read_launcher(package).training == "custom_job"
+    assert read_launcher(package).worker == {"machine_type": "n1-standard-96"}
+
+
+def test_disks_are_those_of_the_pool_that_they_are_given_for(tmp_path):
+    nodes = {
+        "Trainer": {"accelerator": "nvidia-h200-141gb", "accelerator_count": 8, "boot_disk_type": "hyperdisk-balanced"},
+        "ParameterServer": {"cpu": 4, "boot_disk_size_gb": 500},
+    }
+    target = {**TARGET, "boot_disk_size_gb": 200}
+    words = ("strategy=parameter_server", "num_workers=2")
+    package = compiled(project(tmp_path, "digits", resources=nodes, targets={"vertex": target}), *words)
+    assert read_launcher(package).disk_spec == {"boot_disk_type": "hyperdisk-balanced", "boot_disk_size_gb": 200}
+    assert read_launcher(package).parameter_server_disk_spec == {"boot_disk_size_gb": 500}
+
+
+def test_machines_that_do_not_start_from_the_usual_disk():
+    resources = {"Trainer": MachineSpec(machine_type="n4-standard-8"), "ParameterServer": MachineSpec(cpu="4")}
+    launcher = vertex_machines.launcher_settings("p", resources, VertexSettings(**TARGET))
+    assert launcher.disk_spec == {"boot_disk_type": "hyperdisk-balanced"}
+    assert launcher.parameter_server_disk_spec == {}
+
+
+def test_machines_that_are_waited_for_and_their_interface_to_a_network(tmp_path):
+    """The request is read strictly, with the types of the SDK."""
+    peering = {"domain": "internal.example.com.", "target_project": "p", "target_network": "shared"}
+    interface = {"network_attachment": "attachment", "dns_peering_configs": [peering]}
+    target = {**TARGET, "scheduling_strategy": "FLEX_START", "max_wait_duration": 0, "psc_interface_config": interface}
+    resources = {"Trainer": {"accelerator": "nvidia-l4"}}
+    file = project(tmp_path, "digits", resources=resources, targets={"vertex": target})
+    words = loader.parse_parameters(("strategy=multi_worker_mirrored", "num_workers=2"))
+    request = VertexTarget(loader.override(loader.load(file), words)).launches()
+    job = CustomJob()
+    json_format.ParseDict(request, CustomJob.pb(job))
+    assert job.job_spec.scheduling.strategy.name == "FLEX_START"
+    assert "max_wait_duration" in job.job_spec.scheduling, "0 s, which is for any time, and not the default"
+    assert (
+        json_format.MessageToDict(
+            type(job.job_spec.psc_interface_config).pb(job.job_spec.psc_interface_config), preserving_proto_field_name=True
+        )
+        == interface
+    )
+
+
+def test_a_step_has_no_spot_machine(tmp_path):
+    nodes = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
+    package = compiled(project(tmp_path, "digits", resources=nodes))
+    assert read_launcher(package).training == "custom_job"
+    assert read_launcher(package).scheduling == {"strategy": "SPOT"}
+
+
+def test_beam_on_dataflow_has_the_image_of_the_steps(tmp_path):
+    beam = {"runner": "dataflow", "project": "p", "region": "europe-west4", "temp_location": "gs://bucket/tmp"}
+    package = compiled(project(tmp_path, "taxi", beam=beam))
+    assert f"--sdk_container_image={TARGET['image']}" in container(package, "Transform")["args"]
+
+
+def test_the_same_pipeline_gives_the_same_bytes(taxi, taxi_file, tmp_path):
+    words = [sys.executable, "-m", "tfx_distribute.pipelines", "compile", taxi_file, "--target", "vertex"]
+    subprocess.run([*words, "-o", tmp_path / "again.json"], check=True, timeout=120, capture_output=True)
+    assert (tmp_path / "again.json").read_text() == taxi.to_text()
+
+
+def test_each_component_fails_where_user_code_exits(package):
+    executors = package.job["pipelineSpec"]["deploymentSpec"]["executors"].values()
+    commands = [executor["container"]["command"] for executor in executors if "container" in executor]
+    assert commands == [pipeline_ir.make_command("tfx_distribute.components.container.vertex")] * len(commands)

@@ -217,7 +217,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def stop(self, has_time: bool) -> None:
         """Deletes the job."""
-        if self._jobs:
+        if self._jobs and self._log:  # else none was created
             self._jobs.delete(has_time)
 
     def _client(self) -> "JobClient":

@@ -57,7 +57,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "create it in the namespace, or name another targets.kubeflow.service_account",
     ),
     (r"(maximum|minimum) \S+ usage per|limit to request ratio", _MACHINE),
-    (r"ErrImage|ImagePull|InvalidImageName|ImageInspectError|RegistryUnavailable", _IMAGE),
+    (r"pull image|ErrImage|ImagePull|InvalidImageName", _IMAGE),
     (
         r"persistentvolumeclaim .*not found",
         "create the claim in the namespace, or change targets.kubeflow.volumes",
@@ -66,7 +66,6 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         r"Multi-Attach error",
         "a ReadWriteOnce volume works on one machine only: write a ReadWriteMany claim in targets.kubeflow.volumes",
     ),
-    (r"(configmap|ConfigMap) .*not found", "create it in the namespace"),
     (r"secret .*not found|in Secret ", _CREDENTIALS),
     (
         r"runAsNonRoot",
@@ -75,10 +74,6 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (r"executable file not found", _NO_PACKAGE),
     (r"OOMKilled", "write more memory for this component in resources, or a smaller per_replica_batch_size"),
-    (
-        r"Evicted.*ephemeral",
-        "have it write less to its own disk, or have the namespace's limit of ephemeral-storage raised",
-    ),
 )
 
 

@@ -1,7 +1,7 @@
 """Defines exit codes of training processes.
 
-They follow the Training Operator's `restartPolicy: ExitCode`: 1 to 127 are final; a
-process that exits with 128 or more, as after a signal, is started again. Source:
+1 to 127 are final; after 128 or more, as after a signal, the training is started again.
+The numbers are those of the Training Operator's `restartPolicy: ExitCode`. Source:
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
 (Exit Code).
 

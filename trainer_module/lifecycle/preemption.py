@@ -1,9 +1,8 @@
 """Handles SIGTERM, which announces that this process's machine is taken away.
 
 During training the process saves its state and exits; at any other time it exits at
-once. Its exit code is that of a process ended by SIGTERM, so the Training Operator
-(`restartPolicy: ExitCode`, 128 and more) and Vertex AI start it again. `leave` does the
-same for other reasons, with another exit code.
+once. Its exit code is that of a process ended by SIGTERM, after which the training is
+started again. `leave` does the same for other reasons, with another exit code.
 """
 
 import contextlib

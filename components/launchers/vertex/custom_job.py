@@ -146,7 +146,7 @@ class FollowedJob:
 
         try:
             service.call(cancel, seconds=CANCEL_SECONDS if has_time else 0.0)
-        except (exceptions.GoogleAPICallError, NotFollowedError) as error:
+        except (exceptions.GoogleAPICallError, auth_exceptions.GoogleAuthError, NotFollowedError) as error:
             logging.warning("cannot cancel %s, which may run for another half an hour: %s", self._training, error)
 
     def _find_unfinished(self) -> CustomJob | None:

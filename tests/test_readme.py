@@ -113,7 +113,7 @@ def test_defaults_against_faults_are_the_codes(request):
 
 @pytest.mark.parametrize("target", ["kubeflow", "vertex"])
 def test_the_target_that_a_document_shows_is_that_of_the_example(target, request):
-    from tfx_distribute.pipelines.targets.target import get
+    from tfx_distribute.pipelines.target_names import get
 
     root = request.config.rootpath
     text = (root / "docs" / f"{target}.md").read_text()

@@ -21,6 +21,7 @@ from tfx_distribute.trainer_module.errors import (
 )
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
+    ERROR_FILE_VARIABLE,
     EVALUATOR,
     TF_CONFIG,
     ClusterTask,
@@ -43,7 +44,7 @@ from tfx_distribute.trainer_module.lifecycle import (
     rendezvous,
     watchdog,
 )
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.serving.asking import Questions

@@ -21,6 +21,9 @@ TF_CONFIG = "TF_CONFIG"
 TRY = "TFX_DISTRIBUTE_TRY"
 # Environment variable: number of GPUs that this process's container requests.
 REQUESTED_GPUS = "TFX_DISTRIBUTE_REQUESTED_GPUS"
+# Environment variable: path or address of the file that a process reports its failure
+# in; if unset, it reports none.
+ERROR_FILE_VARIABLE = "TFX_DISTRIBUTE_ERROR"
 
 CHIEF = "chief"
 WORKER = "worker"

@@ -3,8 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 
-# Environment variable: path or address of the file; if unset, nothing is written.
-ERROR_FILE_VARIABLE = "TFX_DISTRIBUTE_ERROR"
+from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,6 @@ class Failure:
 
         Several processes may share the file: the first final failure stays.
         """
-        from tfx_distribute.trainer_module.lifecycle import atomic_files  # imports TensorFlow
-
         previous = Failure.read(path)
         if previous is None or not previous.final:
             atomic_files.write(path, json.dumps(asdict(self)))
@@ -35,8 +32,6 @@ class Failure:
     @staticmethod
     def read(path: str) -> "Failure | None":
         """Returns the failure in a file; None if there is none or it is unreadable."""
-        from tfx_distribute.trainer_module.lifecycle import atomic_files
-
         try:
             return Failure(**json.loads(atomic_files.read(path) or ""))
         except (ValueError, TypeError):

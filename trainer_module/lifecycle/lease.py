@@ -19,9 +19,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, preemption
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 
 # Environment variable: path or address of the lease; if unset, there is no lease.

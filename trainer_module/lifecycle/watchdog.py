@@ -14,10 +14,10 @@ import threading
 import time
 from types import FrameType
 
-from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes, last_words
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 

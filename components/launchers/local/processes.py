@@ -18,7 +18,7 @@ from tfx_distribute.components.launchers.local.out_of_memory import OomKills
 from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, EVALUATOR, WORKER, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, EVALUATOR, WORKER, ClusterTask
 from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report, termination
 from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
 from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress
@@ -87,7 +87,7 @@ class Process:
         self._error_file.unlink(missing_ok=True)
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full
         self.pid, self.status, self.silence, self.progress, self._bytes_read = 0, None, None, None, 0
-        files = {PROGRESS_FILE: str(self._progress_file), failure_report.ERROR_FILE_VARIABLE: str(self._error_file)}
+        files = {PROGRESS_FILE: str(self._progress_file), ERROR_FILE_VARIABLE: str(self._error_file)}
         environment = {**self.environment, **files}
         server.start(self.task.file_name, self.job_file, self.log, environment, self.imports_tensorflow)
 

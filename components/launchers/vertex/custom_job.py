@@ -17,6 +17,7 @@ from tfx_distribute.components.launchers.launcher import Request, State
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.components.launchers.vertex import service
 from tfx_distribute.components.launchers.vertex.launcher import TRAINING_LABEL, VertexTrainingSettings
+from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, failure_report
 
 LAST_REQUEST_SECONDS = 10.0  # for one answer, for a launcher that has to end
@@ -65,7 +66,7 @@ class FollowedJob:
         self._training = request["labels"][TRAINING_LABEL]
         self._jobs_of_training = {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{self._training}"'}
         variables = request["job_spec"]["worker_pool_specs"][0]["container_spec"]["env"]
-        self._error_file = {each["name"]: each["value"] for each in variables}[failure_report.ERROR_FILE_VARIABLE]
+        self._error_file = {each["name"]: each["value"] for each in variables}[ERROR_FILE_VARIABLE]
         self._job: CustomJob | None = None
         self._failed_at = 0.0  # when it was first seen to have failed without an error
 

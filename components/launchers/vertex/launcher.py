@@ -13,6 +13,7 @@ from tfx_distribute.components.launchers.launcher import Launcher, LauncherSetti
 from tfx_distribute.trainer_module.job import strategy_info
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
+    ERROR_FILE_VARIABLE,
     EVALUATOR,
     PARAMETER_SERVER,
     REQUESTED_GPUS,
@@ -21,7 +22,6 @@ from tfx_distribute.trainer_module.job.cluster import (
     replicas_of_roles,
     uses_accelerators,
 )
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from tfx_distribute.components.launchers.vertex.custom_job import FollowedJob

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.lifecycle import exit_codes
-from tfx_distribute.trainer_module.lifecycle.failure_report import ERROR_FILE_VARIABLE, Failure
+from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 
 STUCK = """
 import sys, time

@@ -20,7 +20,7 @@ from tfx.proto import example_gen_pb2, infra_validator_pb2, pusher_pb2
 from tfx.types import channel, component_spec, standard_artifacts
 
 from tfx_distribute.components import Evaluator, Search, Tuner, ValueRange
-from tfx_distribute.components.launchers import settings
+from tfx_distribute.components.launchers import registry
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.targets.kubeflow import compiler
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
@@ -141,7 +141,7 @@ def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
     kubeflow = KubeflowSettings(**{**TARGET, "pipeline_root": "minio://mlpipeline/root"})
     pipeline = compiler.compile_pipeline(handwritten, kubeflow, {"Trainer": MachineSpec(cpu="8")}).pipeline
     inputs = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
-    launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
+    launcher = registry.from_json(inputs["launcher"]["runtimeValue"]["constant"])
     assert (launcher.training, launcher.training_dir) == ("pods", "/shared/training"), "two workers"
     assert inputs["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
     assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "500m", "its step waits"
@@ -155,7 +155,7 @@ def test_each_trainer_has_its_machine_and_its_folder():
     for name, cpu in (("Small", "2"), ("Large", "8")):
         assert executors(pipeline)[f"{name}_executor"]["container"]["resources"]["resourceCpuLimit"] == cpu
         inputs = pipeline["root"]["dag"]["tasks"][name]["inputs"]["parameters"]
-        launcher = settings.from_json(inputs["launcher"]["runtimeValue"]["constant"])
+        launcher = registry.from_json(inputs["launcher"]["runtimeValue"]["constant"])
         assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == cpu, "a run may ask for pods"
         folder = inputs["checkpoint_dir"]["runtimeValue"]["constant"]
         assert folder == f"gs://bucket/root/by-hand/checkpoints/{name}"

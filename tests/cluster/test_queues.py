@@ -74,9 +74,8 @@ def test_a_job_that_is_preempted_goes_on_later(start, namespace, file, caplog):
     [
         ({"workers": 3}, "> maximum capacity"),
         ({"queue": "nobody"}, "LocalQueue nobody doesn't exist"),
-        ({"node_selector": {"machine": "none"}}, "doesn't match node affinity"),
     ],
-    ids=["never fits", "no queue", "no machine"],
+    ids=["never fits", "no queue"],
 )
 def test_what_a_queue_can_never_admit(start, settings, words):
     job = start("exit 0", **settings)

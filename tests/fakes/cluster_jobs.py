@@ -27,7 +27,6 @@ class ClusterJob(Launch):
       max_restarts: How many times the cluster may restart.
       queue: Local queue of Kueue.
       labels: Labels of the job.
-      node_selector: Labels that its machines must have.
       **container: More fields of the containers.
     """
 
@@ -41,14 +40,12 @@ class ClusterJob(Launch):
         max_restarts: int = 3,
         queue: str | None = None,
         labels: dict[str, str] | None = None,
-        node_selector: dict[str, str] | None = None,
         **container: Any,
     ):
         self.namespace = namespace
         if distribution is None:
             distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
         template = _pod_template(namespace.image, container)
-        template["spec"]["nodeSelector"] = node_selector or {}
         settings = KubernetesSettings(
             "digits",
             template,

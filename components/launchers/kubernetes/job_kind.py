@@ -152,17 +152,13 @@ class JobKind(abc.ABC):
 
 
 def make_pod_template(role: str, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
-    """Returns the pod template of a role, with the command of a training process.
-
-    A pod is never restarted on its machine: its process would not find its peers.
-    """
+    """Returns the pod template of a role, with the command of a training process."""
     on_accelerators = uses_accelerators(training.distribution, ClusterTask(role, 0))
     template = copy.deepcopy(dict(settings.worker if on_accelerators else settings.parameter_server))
     (container,) = template["spec"]["containers"]
     container["command"] = ["python", "-m", "tfx_distribute.trainer_module", "--job", training.job_address]
     variables = [{"name": key, "value": value} for key, value in sorted(training.environment.items())]
     container["env"] = [*container.get("env", ()), *variables]
-    template["spec"]["restartPolicy"] = "Never"
     if step:
         step.complete(template["spec"])
     return template

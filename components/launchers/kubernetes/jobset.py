@@ -144,6 +144,7 @@ def _make_replicated_job(
     index = {"name": TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}}
     config = cluster.tf_config(ClusterTask(role, 0)).replace('"index": 0', f'"index": $({TASK_INDEX})')
     container["env"] = [index, {"name": TF_CONFIG, "value": config}, *container["env"]]
+    template["spec"]["restartPolicy"] = "Never"  # on its machine, it would not find its peers
     is_replaceable = role == EVALUATOR or (role == WORKER and PARAMETER_SERVER in cluster.addresses)
     rules: list[Document] = [
         {

@@ -250,19 +250,23 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         now = time.monotonic()
         if now - self._look_at < NEWS_SECONDS:
             return ""
-        self._look_at, jobs, said = now, self._client(), []
+        self._look_at, jobs = now, self._client()
+        said: list[tuple[str, str, bool]] = []  # about what, words, True if these may be final
         for event in jobs.list_warnings(job):
-            said.append((f"{event.involved_object.kind} {event.involved_object.name}: ", f"{event.reason}: {event.message}"))
+            about, words = event.involved_object, f"{event.reason}: {event.message}"
+            said.append((f"{about.kind} {about.name}: ", words, about.kind != "Pod"))
         if state.phase == "suspended" and not self.settings.queue:
-            said.append((f"{jobs}: ", "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"))
+            words = "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"
+            said.append((f"{jobs}: ", words, False))
         elif state.phase == "suspended":
-            said.append((f"{jobs} waits in queue {self.settings.queue}: ", reasons.find_wait(jobs.list_workloads(job))))
-        for subject, words in said:
+            words = reasons.find_wait(jobs.list_workloads(job))
+            said.append((f"{jobs} waits in queue {self.settings.queue}: ", words, True))
+        for subject, words, may_be_final in said:
             if not words:
                 continue
             # The same about each of many pods is said once.
             self._news.setdefault(_RANDOM.sub("", words), subject + reasons.with_remedy(words))
-            if reasons.is_final(words):
+            if may_be_final and reasons.is_final(words):
                 return subject + reasons.with_remedy(words)
         return ""
 

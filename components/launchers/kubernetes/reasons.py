@@ -24,7 +24,7 @@ _NEVER = re.compile(
 )
 _UNASSIGNED = re.compile(r"couldn't assign flavors to pod set [^:]+: (.*)")
 _NO_QUEUE = re.compile(r"LocalQueue \S+ doesn't exist|namespace doesn't match ClusterQueue selector")
-_DENIED = re.compile(r"is forbidden|is invalid|denied the request|InvalidImageName")
+_DENIED = re.compile(r"is forbidden|is invalid|denied the request")
 # Others may free their part, or the controller of the quota has not counted yet.
 _QUOTA = re.compile(r"exceeded quota: .*requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
 _UNCOUNTED = "status unknown for quota"
@@ -103,7 +103,8 @@ def is_final(words: str) -> bool:
     A pod that the cluster denies, or a queue that can never admit the training.
 
     Args:
-      words: The cluster's words.
+      words: The cluster's words about a job. Those about a pod that exists may pass: a
+        machine has to wait for its own rights.
     """
     unassigned = [match[1] for part in words.split("; ") if (match := _UNASSIGNED.fullmatch(part))]
     # Kueue gives a reason for each flavor. As long as one may pass, so may the wait.

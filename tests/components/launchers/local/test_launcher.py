@@ -57,7 +57,7 @@ def test_killed_worker_is_named_and_no_process_remains(cluster):
 
 
 LOST_AT_THE_END = """
-import json, os, signal
+import json, os, signal, time
 from model import build_model
 from tfx_distribute.trainer_module import process
 
@@ -65,6 +65,8 @@ barrier = process._barrier
 
 def die_as_a_worker(strategy):
     if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker":
+        while not os.path.exists(RESULT):
+            time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
     barrier(strategy)
 
@@ -74,9 +76,11 @@ process._barrier = die_as_a_worker
 
 @pytest.mark.e2e
 def test_a_worker_that_is_lost_after_the_result_is_there_costs_nothing(cluster):
-    (cluster.folder / "lost_at_the_end.py").write_text(LOST_AT_THE_END)
+    exporting = cluster.exporting()
+    result_file = f"RESULT = {exporting.job.outputs.result_file!r}\n"
+    (cluster.folder / "lost_at_the_end.py").write_text(result_file + LOST_AT_THE_END)
     module = UserModule("lost_at_the_end.build_model", (str(cluster.folder), *cluster.job.module.search_path))
-    result = cluster.exporting().train(TWO_WORKERS, TrainingOptions(64, train_steps=4), module=module)
+    result = exporting.train(TWO_WORKERS, TrainingOptions(64, train_steps=4), module=module)
     assert result.train_steps == 4
     assert (cluster.model / "saved_model.pb").is_file()
     assert not any("restart" in message for message in cluster.messages())

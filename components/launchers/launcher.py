@@ -29,9 +29,9 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class LauncherSettings:
-    """Where a training runs: a JSON document that the Trainer's step gets.
+    """Settings of a launcher. The Trainer's step gets them as a JSON document.
 
-    A subclass adds what its platform needs.
+    A subclass adds those of its platform.
 
     Attributes:
       name: First part of the names of trainings: the name of the pipeline.
@@ -171,8 +171,7 @@ class Launcher(abc.ABC, Generic[SettingsT]):
     def news(self) -> list[str]:
         """Returns what the platform says about the training, such as warnings.
 
-        `follow` logs each line once; what was said before may be among them. By
-        default, there is nothing.
+        `follow` logs each line once, so lines may be repeated. Empty by default.
         """
         return []
 
@@ -224,7 +223,7 @@ def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result
     Raises:
       ConfigurationError: The platform refuses the training.
       NoRoomError: It has not started in time.
-      NotFollowedError: Another attempt of the step follows it, or nobody can.
+      NotFollowedError: Another attempt follows it, or the platform does not answer.
       TrainingError: It has failed; the message has the platform's reason.
     """
     has_ended, seconds = False, 0.0

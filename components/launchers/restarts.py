@@ -18,7 +18,7 @@ class Failure:
 
     Attributes:
       message: Error message for people, with the last lines of the process.
-      is_final: True if another start would fail too.
+      is_final: True if a restart would fail too.
       kind: `memory` if a process ran out of memory, `stuck` if one was ended because it
         made no progress: without a save between them, a second one is final.
       has_restarted: True if the platform has restarted it by itself, as often as it was
@@ -63,7 +63,7 @@ class Restarts:
         Others wait 1, 2, 4 ... seconds, `MAX_SECONDS` at most.
 
         Returns:
-          False if there is no other start.
+          False if the training must not be started again.
         """
         saved = self._read_step()
         if saved.step > self._furthest.get(saved.made_with, 0):
@@ -81,7 +81,7 @@ class Restarts:
         return True
 
     def describe(self, failure: Failure) -> str:
-        """Describes the last failure, and why there is no other start."""
+        """Describes the last failure, and why the training is not started again."""
         if failure.is_final or not self._max:
             return failure.message
         if not self._is_repeated(failure):

@@ -10,6 +10,7 @@ everything else that takes time inside of methods.
 """
 
 import abc
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -21,7 +22,7 @@ from tfx_distribute.pipelines import target_names
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
-    from tfx_distribute.components.launchers.launcher import LauncherSettings
+    from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings
     from tfx_distribute.pipelines.spec.base import SpecModel
     from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -280,11 +281,10 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     def launches(self) -> dict[str, Any] | None:
         """Returns the request for the machines that train, or None for the step."""
-        from tfx_distribute.components.launchers import registry
         from tfx_distribute.components.launchers.launcher import Training
         from tfx_distribute.trainer_module.job.training_job import keras_environment
 
-        parameters, settings = self.spec.trainer.parameters, self.launcher_settings()
+        parameters, settings = self.spec.trainer.parameters, self._launcher.settings
         if not settings.runs_remotely(parameters.distribution):
             return None
         root = settings.training_dir or self.settings.pipeline_root
@@ -295,13 +295,17 @@ class RemoteTarget(Target[RemoteSettingsT]):
             keras_environment(parameters.keras_version),
             parameters.fault_tolerance.max_restarts,
         )
-        return registry.make(settings).request(training)
+        return self._launcher.request(training)
 
     def address_of(self, task: "ClusterTask") -> str:
         """Returns the address of a process of the job that is shown."""
+        return self._launcher.address_of(self.job_name, task)
+
+    @functools.cached_property
+    def _launcher(self) -> "Launcher[Any]":
         from tfx_distribute.components.launchers import registry
 
-        return registry.make(self.launcher_settings()).address_of(self.job_name, task)
+        return registry.make(self.launcher_settings())
 
 
 def local_address(task: "ClusterTask") -> str:

@@ -110,22 +110,28 @@ class JobClient:
         body = {"metadata": {"ownerReferences": owners}}
         self._call_for_job(self._custom.patch_namespaced_custom_object, body=body)
 
-    def delete(self, has_time: bool = True) -> None:
+    def delete(self, has_time: bool = True, condition: Callable[[Mapping[str, Any]], bool] = lambda job: True) -> None:
         """Deletes the job and its pods; logs if it cannot.
 
         Args:
-          has_time: False to send the request once, for a launcher that has to end.
+          has_time: False to send each request once, for a launcher that has to end.
+          condition: Returns True if this job, as the cluster has it, is to be deleted.
         """
         # In the foreground: what belongs to the job goes first. JobSet would take an
         # old Job for one of a new JobSet of the same name.
         options = client.V1DeleteOptions(propagation_policy="Foreground")
 
         def delete() -> None:
+            job = self._custom.get_namespaced_custom_object(
+                name=self.name, _request_timeout=LAST_REQUEST_SECONDS, **self._resource
+            )
+            if not condition(job):
+                return
+            logging.info("removing %s", self)
             self._custom.delete_namespaced_custom_object(
                 name=self.name, body=options, _request_timeout=LAST_REQUEST_SECONDS, **self._resource
             )
 
-        logging.info("removing %s", self)
         try:
             retry.call_with_retries(delete, "the Kubernetes API server", self._may_pass, DELETE_SECONDS if has_time else 0.0)
         except (ApiException, urllib3.exceptions.HTTPError, NotFollowedError) as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.errors import GoneError
+from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState, Step
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
@@ -37,6 +37,7 @@ NEWS_SECONDS = 10.0  # between two looks at what the cluster says about a job th
 UNSEEN_SECONDS = 60.0  # for the controller to end a job whose chief has succeeded
 _ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
+_NO_WORKLOAD = "no Workload is seen; see whether the WorkloadPriorityClass in its labels exists, and whether Kueue runs"
 # Parts of the cluster's words that differ each time: ends of names that it makes up,
 # ids of containers, and ports that it connects from.
 _RANDOM = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b|\b[0-9a-f]{12,}\b|:\d+(?=->)")
@@ -65,6 +66,8 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         self._news: dict[str, str] = {}  # without what differs each time -> words
         self._look_at = self._trained_at = 0.0
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
+        self._is_queued = False
+        self._owners: set[str] = set()  # uid of this step's pod
         self._complete = ""  # uid of the chief's pod with which all others ran
 
     def request(self, training: Training) -> Request:
@@ -110,6 +113,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
     def _start(self, manifest: Request, has_result: bool) -> bool:
         """Creates or takes over a job of one kind; returns True if there is one."""
         jobs = self._client()
+        self._owners = {owner["uid"] for owner in manifest["metadata"].get("ownerReferences", ())}
         created = None if has_result else jobs.create(manifest)
         if created is None:
             try:
@@ -139,7 +143,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         """
         jobs = self._client()
         job = jobs.get()
-        if "deletionTimestamp" in job["metadata"] or jobs.kind.read_state(job).phase in ("failed", "succeeded"):
+        if self._has_ended(job):
             return False
         # The pod of the earlier attempt owns it, and would take it along when it is
         # deleted.
@@ -155,7 +159,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
           TrainingError: It is not gone after a long time.
         """
         jobs = self._client()
-        jobs.delete()
+        jobs.delete(condition=self._has_ended)  # and not one that another attempt has created since
         deadline = time.monotonic() + retry.TIMEOUT_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -183,6 +187,8 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         jobs = self._client()
         assert self._log is not None
         job, pods = jobs.get(), jobs.list_pods()
+        if not self._is_own(job):
+            raise NotFollowedError(f"another attempt of this step follows {jobs} by now")
         state = jobs.kind.read_state(job)
         num_running = sum(pod.status.phase == "Running" for pod in pods)
         words = f"{jobs}: {state.phase}, {num_running} of {len(jobs.kind.list_tasks(job))} pods run"
@@ -216,9 +222,17 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         return list(self._news.values())
 
     def stop(self, has_time: bool) -> None:
-        """Deletes the job."""
+        """Deletes the job, unless another attempt of the step follows it by now."""
         if self._jobs and self._log:  # else none was created
-            self._jobs.delete(has_time)
+            self._jobs.delete(has_time, self._is_own)
+
+    def _has_ended(self, job: Mapping[str, Any]) -> bool:
+        phase = self._client().kind.read_state(job).phase
+        return "deletionTimestamp" in job["metadata"] or phase in ("failed", "succeeded")
+
+    def _is_own(self, job: Mapping[str, Any]) -> bool:
+        """Returns True if the step that owns a job is this one."""
+        return {owner["uid"] for owner in job["metadata"].get("ownerReferences", ())} >= self._owners
 
     def _client(self) -> "JobClient":
         assert self._jobs is not None, "start comes first"
@@ -259,7 +273,9 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             words = "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"
             said.append((f"{jobs}: ", words, False))
         elif state.phase == "suspended":
-            words = reasons.find_wait(jobs.list_workloads(job))
+            workloads = jobs.list_workloads(job)
+            words = reasons.find_wait(workloads) or ("" if workloads or not self._is_queued else _NO_WORKLOAD)
+            self._is_queued = True  # Kueue had the time between two looks to make one
             said.append((f"{jobs} waits in queue {self.settings.queue}: ", words, True))
         for subject, words, may_be_final in said:
             if not words:

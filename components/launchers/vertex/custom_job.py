@@ -36,9 +36,7 @@ _EXIT_CODE = re.compile(r"non-zero status of (\d+)(\(SIG\w+\))?")
 _TRANSIENT_MESSAGE = re.compile(r"Resources are insufficient in region|STOCKOUT|Internal error", re.IGNORECASE)
 _TRANSIENT_EXIT_CODES = (signal.SIGABRT, signal.SIGSEGV)  # 128 more in custom containers
 _TRANSIENT_CODES = (10, 13, 14)  # ABORTED, INTERNAL and UNAVAILABLE of google.rpc.Code
-
-
-# A job runs on, whatever happens to this step's credentials and roles for a while.
+# The job keeps running even if this step loses its credentials or roles for a while.
 _TRANSIENT_WHILE_FOLLOWING = (
     *service.TRANSIENT,
     auth_exceptions.GoogleAuthError,
@@ -57,7 +55,7 @@ class FollowedJob:
       poll_seconds: Time between two looks at it.
 
     Raises:
-      ConfigurationError: There are no credentials, or there is no such region.
+      ConfigurationError: Credentials are missing, or the region does not exist.
     """
 
     def __init__(self, settings: VertexTrainingSettings, request: Request, poll_seconds: float):
@@ -100,7 +98,7 @@ class FollowedJob:
         """Asks for the state of the job, and for a process's report of its failure.
 
         Raises:
-          NotFollowedError: It does not exist, or there is no answer for long.
+          NotFollowedError: The job is gone, or the service does not answer.
         """
         assert self._job is not None, "start comes first"
         name = self._job.name
@@ -133,8 +131,8 @@ class FollowedJob:
         Another job of the same training that is running belongs to another attempt.
 
         Args:
-          has_time: True to repeat requests that the service does not answer. If it is
-            False, the chief notices by itself that nobody follows it.
+          has_time: True to repeat requests that the service does not answer. A job
+            that cannot be cancelled ends when its chief finds the lease expired.
         """
         name = self._job and self._job.name
 

@@ -152,10 +152,6 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
         assert self._job, "start comes first"
         return self._job.state()
 
-    def news(self) -> list[str]:
-        """Returns nothing: the service reports only states."""
-        return []
-
     def stop(self, has_time: bool) -> None:
         """Cancels the job."""
         if self._job:

@@ -65,21 +65,36 @@ def test_created_running_succeeded(api):
 
 
 def test_a_retried_step_owns_the_job(api):
-    """Otherwise Kubernetes would delete it with the pod of the earlier attempt."""
-    lost = []
-    first = start(api, manifest=tfjob(owner=step("step", "a-uid")), is_lost=lambda: bool(lost))
+    """Otherwise Kubernetes would delete it with the pod of the earlier attempt.
+
+    That one may still run: its machine does not answer, so that Kubeflow starts the
+    step on another.
+    """
+    first = start(api, manifest=tfjob(owner=step("step", "a-uid")))
     uid = uid_of(api)
     second = follow(manifest=tfjob(owner=step("step-again", "another-uid")))
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "step-again", "uid": "another-uid"}]
     wait_until(lambda: api.get(NAMESPACE, NAME)["metadata"]["ownerReferences"] == owners)
-    lost.append(True)
-    assert "another attempt of this step" in str(first.wait())
+    assert str(first.wait()) == f"another attempt of this step follows TFJob {NAME} by now"
     api.delete_owner("a-uid")
-    assert uid_of(api) == uid
+    assert uid_of(api) == uid, "the first attempt has not deleted it"
     succeed(api)
     assert second.wait() is None
     api.delete_owner("another-uid")
     assert not exists(api)
+
+
+@pytest.mark.parametrize("has_time", [True, False])
+def test_an_attempt_that_is_stopped_leaves_the_job_of_another(api, has_time):
+    """Even if it has not looked since the other took the job over."""
+    launcher = KubernetesLauncher(SETTINGS)
+    assert launcher.start(tfjob(owner=step("step", "a-uid")), has_result=False)
+    second = follow(manifest=tfjob(owner=step("step-again", "another-uid")))
+    wait_until(lambda: api.get(NAMESPACE, NAME)["metadata"]["ownerReferences"][0]["name"] == "step-again")
+    launcher.stop(has_time)
+    assert exists(api)
+    succeed(api)
+    assert second.wait() is None
 
 
 def test_the_step_is_terminated(api, tmp_path):

@@ -13,6 +13,7 @@ import tensorflow as tf
 from google.rpc import code_pb2
 from running import wait_until
 from vertex_api import VertexApi
+from vertex_harness import SETTINGS
 from vertex_pools import Options
 
 from tfx_distribute.components.launchers import retry
@@ -21,21 +22,13 @@ from tfx_distribute.components.launchers.launcher import Limits, Training, follo
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.launchers.vertex import custom_job
-from tfx_distribute.components.launchers.vertex.launcher import TRAINING_LABEL, VertexLauncher, VertexTrainingSettings
+from tfx_distribute.components.launchers.vertex.launcher import TRAINING_LABEL, VertexLauncher
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
 from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
 
-SETTINGS = VertexTrainingSettings(
-    name="digits",
-    project="project",
-    location="us-central1",
-    image="image",
-    worker={"machine_type": "n1-standard-4"},
-    parameter_server={"machine_type": "n1-standard-4"},
-)
 OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # our exit codes end a job at once
 SLEEP = "import time; time.sleep(60)"
 

@@ -54,10 +54,12 @@ class JobClient:
       kind: Kind of the job.
       name: Its name.
       namespace: Its namespace.
+      is_sent: True once it may exist by a request of ours.
     """
 
     def __init__(self, kind: JobKind, name: str, namespace: str):
         self.kind, self.name, self.namespace = kind, name, namespace
+        self.is_sent = False
         self._api = connection.api_client()
         self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
         self._not_allowed: set[str] = set()  # of what only explains
@@ -77,6 +79,7 @@ class JobClient:
         Raises:
           ConfigurationError: The cluster refuses it.
         """
+        self.is_sent = True  # before the answer, in which a signal may come
         try:
             created: dict[str, Any] = _call(
                 lambda: self._custom.create_namespaced_custom_object(
@@ -84,6 +87,7 @@ class JobClient:
                 )
             )
         except ApiException as error:
+            self.is_sent = False
             if error.status == 409:
                 return None
             raise self._explain(error) from error
@@ -108,6 +112,7 @@ class JobClient:
           GoneError: The job does not exist.
         """
         body = {"metadata": {"ownerReferences": owners}}
+        self.is_sent = True
         self._call_for_job(self._custom.patch_namespaced_custom_object, body=body)
 
     def delete(self, has_time: bool = True, condition: Callable[[Mapping[str, Any]], bool] = lambda job: True) -> None:

@@ -223,7 +223,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def stop(self, has_time: bool) -> None:
         """Deletes the job, unless another attempt of the step follows it by now."""
-        if self._jobs and self._log:  # else none was created
+        if self._jobs and self._jobs.is_sent:
             self._jobs.delete(has_time, self._is_own)
 
     def _has_ended(self, job: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.pipelines.spec.machines import TRAINER, TRAINER_STEP, MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table

@@ -203,7 +203,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     def count_devices(self) -> int:
         """Returns the number of accelerators of the Trainer's machine; 1 for none."""
-        from tfx_distribute.pipelines.machines import accelerators
+        from tfx_distribute.components.launchers import accelerators
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
         machine = machine_of(self.spec.resources, TRAINER)

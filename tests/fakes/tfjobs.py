@@ -3,9 +3,9 @@
 from launching import Launch, pod_templates
 from running import wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import Step
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
 from tfx_distribute.components.launchers.kubernetes.permissions import RULES
+from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Training

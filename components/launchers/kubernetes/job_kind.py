@@ -5,64 +5,22 @@ functions, without requests to Kubernetes.
 """
 
 import abc
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.cluster import ClusterTask, uses_accelerators
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
 if TYPE_CHECKING:
     from kubernetes import client
 
-Document = dict[str, Any]
 # How long a job is kept after its end, for people to look at; at most, since Kubeflow
 # deletes it with its workflow: from 2.17 on after an hour.
 KEPT_SECONDS = 24 * 3600
-
-
-@dataclass(frozen=True)
-class Step:
-    """The pod of the pipeline's step that starts a training.
-
-    Pods of the training have its rights: with another service account they may reach
-    neither data nor images, and as another user not the files that both exchange.
-
-    Attributes:
-      name: Its name.
-      uid: Its uid. Kubernetes deletes the job together with it.
-      account: Its service account.
-      user: Id of its user.
-      group: Id of its group.
-    """
-
-    name: str
-    uid: str
-    account: str
-    user: int
-    group: int
-
-    def complete(self, pod: Document) -> None:
-        """Adds the step's rights to the spec of a pod, where it has none of its own.
-
-        Raises:
-          ConfigurationError: This step runs as root, and the pod must not.
-        """
-        pod.setdefault("serviceAccountName", self.account)
-        context = pod.get("securityContext", {})
-        if "runAsUser" in context:
-            return
-        if self.user:
-            pod["securityContext"] = {"runAsUser": self.user, "runAsGroup": self.group, **context}
-        elif context.get("runAsNonRoot"):
-            raise ConfigurationError(
-                "targets.kubeflow.security_context: this step runs as root, and pods of a training must not; give the image "
-                "a USER that is a number and not 0, as tfx-distribute's Dockerfile does, or write run_as_non_root: false"
-            )
 
 
 @dataclass(frozen=True)
@@ -149,16 +107,3 @@ class JobKind(abc.ABC):
     @abc.abstractmethod
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a job."""
-
-
-def make_pod_template(role: str, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
-    """Returns the pod template of a role, with the command of a training process."""
-    on_accelerators = uses_accelerators(training.distribution, ClusterTask(role, 0))
-    template = copy.deepcopy(dict(settings.worker if on_accelerators else settings.parameter_server))
-    (container,) = template["spec"]["containers"]
-    container["command"] = ["python", "-m", "tfx_distribute.trainer_module", "--job", training.job_address]
-    variables = [{"name": key, "value": value} for key, value in sorted(training.environment.items())]
-    container["env"] = [*container.get("env", ()), *variables]
-    if step:
-        step.complete(template["spec"])
-    return template

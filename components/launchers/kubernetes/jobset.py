@@ -7,14 +7,8 @@ https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-polic
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import (
-    KEPT_SECONDS,
-    Document,
-    JobKind,
-    JobState,
-    Step,
-    make_pod_template,
-)
+from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, JobKind, JobState
+from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -138,7 +132,7 @@ def _make_replicated_job(
     role: str, count: int, training: Training, settings: KubernetesSettings, step: Step | None, cluster: Cluster
 ) -> Document:
     """Returns the replicated job of a role."""
-    template = make_pod_template(role, training, settings, step)
+    template = complete_pod_template(role, training, settings, step)
     (container,) = template["spec"]["containers"]
     # Kubernetes puts the value of the first variable into the second.
     index = {"name": TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}}

@@ -14,8 +14,9 @@ from absl import logging
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState, Step
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
+from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Launcher, Request, State, Training

@@ -7,14 +7,8 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflo
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import (
-    KEPT_SECONDS,
-    Document,
-    JobKind,
-    JobState,
-    Step,
-    make_pod_template,
-)
+from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, JobKind, JobState
+from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import (
@@ -46,7 +40,7 @@ class TFJob(JobKind):
         """Makes the spec of a TFJob; see `JobKind`."""
         policy: Document = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
         roles = replicas_of_roles(training.distribution)
-        templates = {role: make_pod_template(role, training, settings, step) for role in roles}
+        templates = {role: complete_pod_template(role, training, settings, step) for role in roles}
         if settings.scheduling_policy is not None:
             policy["schedulingPolicy"] = {"minAvailable": sum(roles.values()), **settings.scheduling_policy}
             # The operator passes it on to Volcano's PodGroup alone: without Volcano,

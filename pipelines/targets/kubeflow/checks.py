@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tfx_distribute.pipelines.machines import accelerators, machine_checks
+from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, machine_of
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
 from tfx_distribute.pipelines.targets.kubeflow import pods, trainer_settings

@@ -5,6 +5,7 @@ Imports neither TFX nor TensorFlow.
 
 from collections.abc import Mapping
 
+from tfx_distribute.components.launchers.kubernetes.pod_template import make_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
 from tfx_distribute.pipelines.targets.kubeflow import pods
@@ -24,7 +25,7 @@ def launcher(
     """
     worker = pods.make_machine(machine_of(resources, trainer), settings.platform)
     server = pods.make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
-    gang = settings.gang_scheduling
+    pod, gang = pods.make_pod_settings(settings), settings.gang_scheduling
     policy = {
         "minAvailable": gang and gang.min_available,
         "queue": gang and gang.queue,
@@ -33,8 +34,8 @@ def launcher(
     }
     return KubernetesSettings(
         name=name,
-        worker=pods.make_pod_template(worker, settings),
-        parameter_server=pods.make_pod_template(server, settings),
+        worker=make_pod_template(worker, pod),
+        parameter_server=make_pod_template(server, pod),
         training=settings.training,
         training_dir=settings.training_dir,
         labels=settings.labels,

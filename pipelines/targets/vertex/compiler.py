@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
-from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.pipelines.spec.machines import (
     DEFAULT,
     PARAMETER_SERVER,

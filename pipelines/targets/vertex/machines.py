@@ -7,8 +7,9 @@ worker pool names its machine type.
 from collections.abc import Mapping
 from typing import Any
 
+from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
-from tfx_distribute.pipelines.machines import accelerators, machine_checks, machine_types
+from tfx_distribute.pipelines.machines import machine_checks, machine_types
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError

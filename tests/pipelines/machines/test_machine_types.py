@@ -3,7 +3,8 @@
 import pytest
 from google.cloud.aiplatform_v1.types import AcceleratorType
 
-from tfx_distribute.pipelines.machines import accelerators, machine_types
+from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.pipelines.machines import machine_types
 from tfx_distribute.pipelines.machines.machine_types import MACHINE_TYPES
 
 

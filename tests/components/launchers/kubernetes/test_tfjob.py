@@ -8,7 +8,7 @@ from kubernetes_api import ApiServer
 from launching import pod_templates
 from pod_settings import DISTRIBUTIONS, SETTINGS
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import Step
+from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Training

@@ -1,5 +1,6 @@
 import pytest
 
+from tfx_distribute.components.launchers.kubernetes.pod_template import make_pod_template
 from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
 from tfx_distribute.pipelines.targets.kubeflow import pods
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings, Secret, Volume
@@ -41,7 +42,7 @@ def test_a_machine_in_all_documents(name, expected):
         {
             "resources of a step": pods.make_resource_spec(machine),
             "platform spec of a step": pods.make_executor_config(machine, TARGET, TARGET.labels),
-            "pod of a training process": pods.make_pod_template(machine, TARGET),
+            "pod of a training process": make_pod_template(machine, pods.make_pod_settings(TARGET)),
         },
     )
 
@@ -62,7 +63,7 @@ def test_annotations_of_all_pods():
         update={"annotations": {"karpenter.sh/do-not-disrupt": "true", "linkerd.io/inject": "disabled"}}
     )
     machine = pods.make_machine(MachineSpec(), "kubernetes")
-    annotations = pods.make_pod_template(machine, target)["metadata"]["annotations"]
+    annotations = make_pod_template(machine, pods.make_pod_settings(target))["metadata"]["annotations"]
     assert annotations == {"sidecar.istio.io/inject": "false", **target.annotations}
     config = pods.make_executor_config(machine, target, {})
     assert config["podMetadata"] == {"annotations": target.annotations}
@@ -70,7 +71,7 @@ def test_annotations_of_all_pods():
 
 def test_a_pod_that_prometheus_and_log_collectors_read():
     target = TARGET.model_copy(update={"log_format": "json", "metrics_port": 9400})
-    template = pods.make_pod_template(pods.make_machine(MachineSpec(), "kubernetes"), target)
+    template = make_pod_template(pods.make_machine(MachineSpec(), "kubernetes"), pods.make_pod_settings(target))
     assert template["metadata"]["annotations"] == {
         "sidecar.istio.io/inject": "false",
         "prometheus.io/scrape": "true",

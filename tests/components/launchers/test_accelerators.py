@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.machines.accelerators import ACCELERATORS, PLATFORMS, REFUSED
+from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.components.launchers.accelerators import ACCELERATORS, PLATFORMS, REFUSED
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 GPUS = [row for row in ACCELERATORS.values() if row.kind == "gpu"]
@@ -19,7 +19,7 @@ SPOT_TAINT = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": 
 
 def test_importing_it_imports_nothing_heavy():
     code = (
-        "from tfx_distribute.pipelines.machines import accelerators; "
+        "from tfx_distribute.components.launchers import accelerators; "
         "import json, sys; print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

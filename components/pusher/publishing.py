@@ -2,23 +2,18 @@
 
 A model server loads the folder with the highest numeric name as soon as it appears. On
 a file system, the model is therefore written under a name that servers ignore, synced,
-and renamed. Object storage cannot rename a folder. There, and in a file system of FUSE,
-which may be a mounted bucket, `saved_model.pb` is copied last, because no server loads
-a model without it.
+and renamed. Object storage, mounted or not, cannot rename a folder: `saved_model.pb` is
+copied last there, because no server loads a model without it.
 """
 
 import contextlib
 import errno
-import fcntl
-import fnmatch
 import os
-import random
 import re
 import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import tensorflow as tf
 from absl import logging
@@ -31,19 +26,11 @@ from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 STAGING_PREFIX = ".pushing-"
-_CLAIM_PREFIX = ".claim-"
-LOCK_SECONDS = 600.0
-_LOCK_POLL_SECONDS = 0.1
-# Network file systems whose folder locks only exclude processes of the same machine: in
-# Linux, they implement `flock` for files but not for folders.
-_WITH_LOCAL_FOLDER_LOCKS = ("nfs", "nfs4", "cifs", "smb3")
+LEFT_SECONDS = 24 * 3600.0  # after which a staging folder is that of a killed push
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
-_UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-# What gcsfuse says of a flat bucket, also where the mount does not look like one of
-# FUSE.
+# What gcsfuse says of a flat bucket.
 _CANNOT_RENAME_FOLDERS = (errno.EMFILE, errno.ENOSYS, errno.ENOTSUP)
-_CLAIM_SECONDS = 2.0  # among which two pushes that want one version choose how long to wait
 _NAME_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 
@@ -75,13 +62,8 @@ def publish(model: str, folder: str) -> str:
         if "://" in folder:
             return _publish_to_object_storage(model, folder)
         os.makedirs(folder, exist_ok=True)
-        file_system = _find_file_system(folder, _read_mounts())
-        if file_system.partition(".")[0] == "fuse":  # a mounted bucket, perhaps
-            return _publish_to_object_storage(model, folder)
-        with _locked(folder) as is_locked:
-            if is_locked and file_system not in _WITH_LOCAL_FOLDER_LOCKS:
-                _remove_leftovers(folder)
-            return _publish_to_file_system(model, folder)
+        _remove_leftovers(folder)
+        return _publish_to_file_system(model, folder)
 
 
 def find_served(model: str, folder: str) -> str | None:
@@ -190,7 +172,7 @@ def _rename_to_new_version(staging: str, folder: str) -> str:
         try:
             os.rename(staging, os.path.join(folder, version))
         except OSError as error:
-            # Where folders cannot be locked, another machine may have taken the name.
+            # Another push may have taken the name.
             if error.errno not in _NAME_TAKEN:
                 raise
         else:
@@ -212,78 +194,18 @@ def _copy_synced(source: str, target: str) -> None:
         atomic_files.sync(folder)
 
 
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[bool]:
-    """Locks a folder against other pushes; the lock ends with the process holding it.
-
-    Yields:
-      True if the folder is locked. False if the file system has no such locks; versions
-      stay unique there, since each is claimed by a rename.
-
-    Raises:
-      PushError: Another push held the lock for longer than LOCK_SECONDS.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    deadline = time.monotonic() + LOCK_SECONDS
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise PushError(
-                        f"push: another process has been pushing to {folder} for {LOCK_SECONDS:.0f} s; wait for it or end it"
-                    ) from None
-                time.sleep(_LOCK_POLL_SECONDS)
-            except OSError as error:
-                if error.errno not in _UNSUPPORTED:
-                    raise
-                yield False
-                return
-            else:
-                yield True
-                return
-    finally:
-        os.close(descriptor)
-
-
 def _remove_leftovers(folder: str) -> None:
-    """Removes the files of killed pushes; call it only while the folder is locked."""
+    """Removes what pushes that were killed long ago have left."""
     for name in os.listdir(folder):
-        if name.startswith(STAGING_PREFIX):
-            logging.info("push: removing %s, which a killed push left in %s", name, folder)
-            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-
-
-def _read_mounts() -> str:
-    """Returns the mounts of this process; empty where the system does not tell them."""
-    try:
-        return Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-    except OSError:
-        return ""
-
-
-def _find_file_system(folder: str, mounts: str) -> str:
-    """Returns the type of the file system that a folder is in; empty if it is unknown.
-
-    One of FUSE may rename a folder file by file, and its locks may be unknown to other
-    machines.
-
-    Args:
-      folder: The folder.
-      mounts: The mounts of this process, as in `/proc/self/mountinfo`.
-    """
-    real_folder = os.path.join(os.path.realpath(folder), "")
-    kinds = {}  # mount point -> type of its file system, that of the latest mount
-    for line in mounts.splitlines():
-        fields, _, source = line.partition(" - ")
-        point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields.split()[4])
-        kinds[os.path.join(point, "")] = source.split()[0]
-    return kinds.get(max(filter(real_folder.startswith, kinds), key=len, default=""), "")
+        path = os.path.join(folder, name)
+        with contextlib.suppress(FileNotFoundError):  # another push was faster
+            if name.startswith(STAGING_PREFIX) and time.time() - os.stat(path).st_mtime > LEFT_SECONDS:
+                logging.info("push: removing %s, which a killed push has left", path)
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _publish_to_object_storage(model: str, folder: str) -> str:
-    version, claim = _wait_for_version(folder)
+    version = next_version(_list_names(folder), time.time())
     target = os.path.join(folder, version)
     try:
         io_utils.copy_dir(model, target, deny_regex_patterns=[f"/{re.escape(_SAVED_MODEL)}$"])
@@ -292,52 +214,4 @@ def _publish_to_object_storage(model: str, folder: str) -> str:
     except BaseException:
         storage.discard(target)
         raise
-    finally:
-        storage.discard(claim)
     return version
-
-
-def _wait_for_version(folder: str) -> tuple[str, str]:
-    """Claims a version, again and again while others claim the same.
-
-    Returns:
-      The version, and the file that claims it.
-
-    Raises:
-      PushError: Others have claimed it for longer than `LOCK_SECONDS`.
-    """
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        version = next_version(_list_names(folder), time.time())
-        if claim := _claim(folder, version):
-            return version, claim
-        logging.info("push: another push claims version %s in %s; waiting", version, folder)
-        if time.monotonic() > deadline:
-            raise PushError(
-                f"push: other pushes have claimed the versions in {folder} for {LOCK_SECONDS:.0f} s; if there are none, "
-                f"remove {os.path.join(folder, _claim_name(version, '*'))}, which a killed push has left"
-            )
-        time.sleep(random.uniform(0, _CLAIM_SECONDS))  # noqa: S311
-
-
-def _claim(folder: str, version: str) -> str | None:
-    """Makes a file that claims a new version.
-
-    Whoever sees the claim of another push gives the version up, so that of several at
-    most one keeps it: object storage has no locks, but lists what has been written.
-
-    Returns:
-      The file; None if another push wants the version too, or has taken it.
-    """
-    own = _claim_name(version, uuid.uuid4().hex)
-    claim = os.path.join(folder, own)
-    io_utils.write_string_file(claim, "")
-    names = _list_names(folder)
-    if version not in names and fnmatch.filter(names, _claim_name(version, "*")) == [own]:
-        return claim
-    storage.discard(claim)
-    return None
-
-
-def _claim_name(version: str, push: str) -> str:
-    return f"{_CLAIM_PREFIX}{version}-{push}"

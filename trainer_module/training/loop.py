@@ -11,7 +11,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import tensorflow as tf
@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
-from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingData, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.lifecycle import atomic_files, preemption
 from tfx_distribute.trainer_module.lifecycle.progress import Reporter
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
@@ -78,180 +78,267 @@ def train(
       ConfigurationError: `build_model` returned something that cannot be trained, or
         the data has fewer examples than the batch needs.
     """
-    options, run_dir = job.training_options, job.outputs.model_run_dir
-    strategy_info = job.distribution.info
-    plan = make_plan(options, data.train.num_examples, strategy.num_replicas_in_sync, bool(strategy_info.fixed_batches))
-    readers = strategy_table.readers(job.distribution)
-    profiler = Profiler(strategy_table.profile_window(options), run_dir if is_chief else None)
-    context = model_builder.make_context(job, features, plan, is_chief)
-    with strategy.scope():
-        reporter.enter("build_model")
-        model_adapter = model_builder.build(job, context)
-        reporter.enter("preparing to train")
-        model_adapter.check_labels(features, data.label_ranges)
-        input_pipeline = _make_input_pipeline(job, data, features, plan, model_adapter)
-        user_callbacks = callbacks_lib.load(job.module, context, strategy)
-    callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
-        user_callbacks + _make_tensorboard_callbacks(job, is_chief),
-        model=model_adapter.model,
-        epochs=plan.epochs,
-        steps=plan.steps_per_epoch,
-        verbose=0,
-    )
-    counter = StepCounter(
-        reporter,
-        plan,
-        plan.global_batch_size // readers,
-        lambda: learning_rate.read(model_adapter.optimizer, options.warmup_steps),
-    )
-    process_times = ProcessTimes(counter.meter, run_dir if is_chief else None)
+    training = _Training(job, data, features, strategy, reporter, is_chief)
     start = time.monotonic()
-    with (
-        strategy.scope(),
-        counter.reporting_step_on_error(),
-        mesh_errors.explaining_unsupported_operations() if isinstance(strategy, MeshStrategy) else contextlib.nullcontext(),
-        input_pipeline.explaining_read_errors(),
-        preemption.deferring_exit(),
-        contextlib.ExitStack() as at_end,
+    with training.explaining_errors(), contextlib.ExitStack() as at_end:
+        training.check_and_prepare(features)
+        training.start_callbacks(at_end)
+        begin = training.restore(at_end)
+        training.run_epochs(begin)
+        training.save_last()
+        seconds = time.monotonic() - start
+        training.finish()
+    return training.model, training.result(seconds)
+
+
+class _Training:
+    """A training in one process. `train` calls its public methods in their order."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        data: TrainingData,
+        features: Features,
+        strategy: tf.distribute.Strategy,
+        reporter: Reporter,
+        is_chief: bool,
     ):
+        """Builds the model, its input and its callbacks."""
+        self._job, self._options, self._strategy = job, job.training_options, strategy
+        self._reporter, self._is_chief, self._run_dir = reporter, is_chief, job.outputs.model_run_dir
+        fixed_batches = bool(job.distribution.info.fixed_batches)
+        self._plan = make_plan(self._options, data.train.num_examples, strategy.num_replicas_in_sync, fixed_batches)
+        window = strategy_table.profile_window(self._options)
+        self._profiler = Profiler(window, self._run_dir if is_chief else None)
+        context = model_builder.make_context(job, features, self._plan, is_chief)
+        with strategy.scope():
+            reporter.enter("build_model")
+            self._adapter = model_builder.build(job, context)
+            reporter.enter("preparing to train")
+            self._adapter.check_labels(features, data.label_ranges)
+            self._input = _make_input_pipeline(job, data, features, self._plan, self._adapter)
+            self._user_callbacks = callbacks_lib.load(job.module, context, strategy)
+        self.model = self._adapter.model
+        self._callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
+            self._user_callbacks + _make_tensorboard_callbacks(job, is_chief),
+            model=self.model,
+            epochs=self._plan.epochs,
+            steps=self._plan.steps_per_epoch,
+            verbose=0,
+        )
+        self._counter = StepCounter(
+            reporter,
+            self._plan,
+            self._plan.global_batch_size // strategy_table.readers(job.distribution),
+            lambda: learning_rate.read(self._adapter.optimizer, self._options.warmup_steps),
+        )
+        self._process_times = ProcessTimes(self._counter.meter, self._run_dir if is_chief else None)
+        self._metrics: dict[str, float] = {}
+        self._epoch, self._is_evaluated, self._has_diverged = 0, False, False
+        self._best: BestEvaluation | None = None
+
+    @contextlib.contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """Runs the training in the strategy's scope, and says more about its errors."""
+        is_mesh = isinstance(self._strategy, MeshStrategy)
+        with (
+            self._strategy.scope(),
+            self._counter.reporting_step_on_error(),
+            mesh_errors.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
+            self._input.explaining_read_errors(),
+            preemption.deferring_exit(),
+        ):
+            yield
+
+    def check_and_prepare(self, features: Features) -> None:
+        """Prepares the steps, checks the export, and reads the base model."""
+        job, options, plan, adapter = self._job, self._options, self._plan, self._adapter
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
-        all_optimizers = model_adapter.optimizers()
+        all_optimizers = adapter.optimizers()
         warm_up = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps)
         optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
-        step_runner = _choose_step_runner(strategy)(model_adapter, strategy, input_pipeline, options, warm_up)
+        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options, warm_up)
         if job.outputs.serving_model_dir:
-            _check_export(model_adapter, features, input_pipeline)
-        sidecar_writer = (
-            SidecarCheckpointWriter(model_adapter.model, run_dir, is_chief, plan.num_replicas)
-            if job.distribution.num_evaluators
-            else None
-        )
-        best_model = _make_best_model(job, plan, model_adapter, input_pipeline, is_chief)
-        reporter.enter("reading the base model")
-        base_model = warm_start.apply(job, model_adapter.model, model_adapter.optimizer, features.transform, strategy)
-        callbacks_lib.check_monitors(user_callbacks, job.distribution.num_evaluators, input_pipeline.has_evaluation)
-        callbacks_lib.check_same_everywhere(user_callbacks, step_runner.agree)
-        at_end.enter_context(model_calls.checked(model_adapter.model, step_runner))
-        model_adapter.model.stop_training = False
-        reporter.enter("on_train_begin")
-        callbacks.on_train_begin()
-        reporter.enter("restoring the saved state")
-        saved_objects.find(model_adapter.state())  # raises an error if something cannot be saved
-        checkpoints = Checkpoints(
+            _check_export(adapter, features, self._input)
+        self._sidecar: SidecarCheckpointWriter | None = None
+        if job.distribution.num_evaluators:
+            self._sidecar = SidecarCheckpointWriter(self.model, self._run_dir, self._is_chief, plan.num_replicas)
+        self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
+        self._reporter.enter("reading the base model")
+        self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform, self._strategy)
+
+    def start_callbacks(self, at_end: contextlib.ExitStack) -> None:
+        """Checks the user's callbacks, and calls `on_train_begin`."""
+        num_evaluators = self._job.distribution.num_evaluators
+        callbacks_lib.check_monitors(self._user_callbacks, num_evaluators, self._input.has_evaluation)
+        callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
+        at_end.enter_context(model_calls.checked(self.model, self._steps))
+        self.model.stop_training = False
+        self._reporter.enter("on_train_begin")
+        self._callbacks.on_train_begin()
+
+    def restore(self, at_end: contextlib.ExitStack) -> Position:
+        """Finds the saved state, and returns where the training begins."""
+        job = self._job
+        self._reporter.enter("restoring the saved state")
+        saved_objects.find(self._adapter.state())  # raises an error if something cannot be saved
+        self._checkpoints = Checkpoints(
             job.outputs.checkpoint_dir,
             job.fault_tolerance,
-            describe_settings(job, plan),
-            is_chief,
-            model_adapter,
-            user_callbacks,
+            describe_settings(job, self._plan),
+            self._is_chief,
+            self._adapter,
+            self._user_callbacks,
             in_background=_can_save_in_background(job),
             owner=job.outputs.result_file,
         )
-        at_end.callback(checkpoints.wait)
-        begin = _find_state(checkpoints, step_runner, job.outputs.checkpoint_dir)
-        step_runner.open(begin.step)
-        counter.begin(begin.step, checkpoints.remark)
-        epoch_runner = EpochRunner(step_runner, options.steps_per_execution, callbacks, counter, profiler, checkpoints)
-        metrics: dict[str, float] = {}
-        has_diverged = False
+        at_end.callback(self._checkpoints.wait)
+        begin = _find_state(self._checkpoints, self._steps, job.outputs.checkpoint_dir)
+        self._steps.open(begin.step)
+        self._counter.begin(begin.step, self._checkpoints.remark)
+        per_call = self._options.steps_per_execution
+        self._epochs = EpochRunner(self._steps, per_call, self._callbacks, self._counter, self._profiler, self._checkpoints)
+        return begin
+
+    def run_epochs(self, begin: Position) -> None:
+        """Trains until the last epoch, or until a callback ends the training."""
+        plan, counter = self._plan, self._counter
         atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
-            first_step = begin.step_of_epoch if epoch == begin.epoch else 0
-            if epoch == begin.epoch and not first_step:
-                checkpoints.restore()  # a state between two epochs, whose on_epoch_begin is still to come
-            model_adapter.reset_metrics()
-            reporter.enter(f"on_epoch_begin of epoch {epoch + 1}")
-            callbacks.on_epoch_begin(epoch)
-            if first_step:
-                checkpoints.restore()
-            epoch_runner.run(epoch, first_step, plan.steps_of_epoch(epoch))
-            if job.outputs.saves_end and epoch + 1 == plan.epochs:
-                # Before the evaluation: a training that continues repeats it, and has
-                # metrics even if no step is left.
-                epoch_runner.save_end(epoch, plan.steps_of_epoch(epoch))
-            metrics = epoch_runner.read_metrics()
-            is_evaluated = (epoch + 1) % options.validation_freq == 0
-            if is_evaluated and sidecar_writer:
-                _hand_over(sidecar_writer, epoch, counter)
-            elif is_evaluated and input_pipeline.has_evaluation:
-                atomic_files.choose_temporary_folder()
-                reporter.enter(f"the evaluation after epoch {epoch + 1}")
-                model_adapter.reset_metrics()
-                checkpoints.val_metrics = _add_val_prefix(epoch_runner.evaluate())
-                metrics |= checkpoints.val_metrics
-            reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
-            callbacks.on_epoch_end(epoch, metrics)
-            if best_model and not sidecar_writer:
-                reporter.enter("saving the best weights")
-                with counter.meter.spending("save"):
-                    best_model.offer(metrics, epoch, counter.step, step_runner.agree)
-            counter.record_epoch(metrics)
-            if is_chief and not has_diverged and not math.isfinite(metrics.get("loss", 0.0)):
-                has_diverged = True
-                counter.report(
-                    metrics, f"the loss is {metrics['loss']:g} after epoch {epoch + 1}: the training has diverged"
-                )
-            if epoch == begin.epoch and plan.num_replicas > 1 and not isinstance(strategy, MeshStrategy):
-                differing = replica_values.find_differing(
-                    saved_objects.find(model_adapter.state()), strategy, step_runner.gather
-                )
-                if differing and is_chief:
-                    counter.report(metrics, _describe_differing(differing))
-            counter.report_if_due(metrics)
-            ends, gathers_times = epoch_runner.ends_training(epoch, epoch + 1 == plan.epochs, process_times.are_due)
-            if gathers_times:
-                process_times.gather(step_runner, epoch)
-                if process_times.remark and is_chief:
-                    counter.report(metrics, process_times.remark)
+            self._epoch = epoch
+            self._train_epoch(begin)
+            self._evaluate()
+            self._end_epoch()
+            if epoch == begin.epoch:
+                self._report_differing()
+            counter.report_if_due(self._metrics)
+            ends, gathers = self._epochs.ends_training(epoch, epoch + 1 == plan.epochs, self._process_times.are_due)
+            if gathers:
+                self._process_times.gather(self._steps, epoch)
+                if self._process_times.remark:
+                    self._report(self._process_times.remark)
             if ends:
-                if counter.step < plan.train_steps and is_chief:
-                    words = f"a callback has ended the training after step {counter.step} of {plan.train_steps}"
-                    counter.report(metrics, words)
-                break
-        if sidecar_writer and not is_evaluated:
-            _hand_over(sidecar_writer, epoch, counter)  # the evaluator's last metrics are those of the result
-        if job.fault_tolerance.keep_checkpoints:
-            reporter.enter("saving the training states to keep")
-            checkpoints.keep(f"{run_dir}/checkpoints", counter.step)
-        profiler.stop()
-        seconds = time.monotonic() - start
-        if sidecar_writer:
-            reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
-            evaluated = sidecar_writer.finish()
-            if step_runner.agree(evaluated is None)[0] > 0:  # the others wait here for the chief
-                if is_chief:
-                    counter.report(metrics, _describe_missing_evaluator(sidecar_writer.remark, options.export_best))
-                reporter.enter("the evaluation of the last epoch")
-                model_adapter.reset_metrics()
-                evaluated = epoch_runner.evaluate()
-                if best_model:
-                    reporter.enter("saving the best weights")
-                    best_model.read_again()
-                    best_model.offer(_add_val_prefix(evaluated), epoch, counter.step, step_runner.agree)
-            metrics |= _add_val_prefix(evaluated or {})
+                if counter.step < plan.train_steps:
+                    self._report(f"a callback has ended the training after step {counter.step} of {plan.train_steps}")
+                return
+
+    def _train_epoch(self, begin: Position) -> None:
+        """Trains the steps of an epoch that are left."""
+        epoch, steps = self._epoch, self._plan.steps_of_epoch(self._epoch)
+        is_first = epoch == begin.epoch
+        first_step = begin.step_of_epoch if is_first else 0
+        if is_first and not first_step:
+            self._checkpoints.restore()  # a state between two epochs, whose on_epoch_begin is still to come
+        self._adapter.reset_metrics()
+        self._reporter.enter(f"on_epoch_begin of epoch {epoch + 1}")
+        self._callbacks.on_epoch_begin(epoch)
+        if first_step:
+            self._checkpoints.restore()
+        self._epochs.run(epoch, first_step, steps)
+        if self._job.outputs.saves_end and epoch + 1 == self._plan.epochs:
+            # Before the evaluation: a training that continues repeats it, and has
+            # metrics even if no step is left.
+            self._epochs.save_end(epoch, steps)
+        self._metrics = self._epochs.read_metrics()
+
+    def _evaluate(self) -> None:
+        """Evaluates after an epoch, if it is time, or hands the weights over."""
+        self._is_evaluated = (self._epoch + 1) % self._options.validation_freq == 0
+        if not self._is_evaluated:
+            return
+        if self._sidecar:
+            _hand_over(self._sidecar, self._epoch, self._counter)
+        elif self._input.has_evaluation:
+            atomic_files.choose_temporary_folder()
+            self._checkpoints.val_metrics = self._evaluate_now(f"the evaluation after epoch {self._epoch + 1}")
+            self._metrics |= self._checkpoints.val_metrics
+
+    def _evaluate_now(self, what: str) -> dict[str, float]:
+        self._reporter.enter(what)
+        self._adapter.reset_metrics()
+        return _add_val_prefix(self._epochs.evaluate())
+
+    def _end_epoch(self) -> None:
+        """Calls `on_epoch_end`, saves the best weights, and records the metrics."""
+        epoch, metrics = self._epoch, self._metrics
+        self._reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
+        self._callbacks.on_epoch_end(epoch, metrics)
+        if self._best_model and not self._sidecar:
+            self._reporter.enter("saving the best weights")
+            with self._counter.meter.spending("save"):
+                self._best_model.offer(metrics, epoch, self._counter.step, self._steps.agree)
+        self._counter.record_epoch(metrics)
+        if not self._has_diverged and not math.isfinite(metrics.get("loss", 0.0)):
+            self._has_diverged = True
+            self._report(f"the loss is {metrics['loss']:g} after epoch {epoch + 1}: the training has diverged")
+
+    def _report_differing(self) -> None:
+        """Names variables that differ between replicas, though one is exported."""
+        if self._plan.num_replicas == 1 or isinstance(self._strategy, MeshStrategy):
+            return
+        found = saved_objects.find(self._adapter.state())
+        differing = replica_values.find_differing(found, self._strategy, self._steps.gather)
+        if differing:
+            self._report(_describe_differing(differing))
+
+    def _report(self, message: str) -> None:
+        if self._is_chief:
+            self._counter.report(self._metrics, message)
+
+    def save_last(self) -> None:
+        """Hands the last weights over, and keeps the states that shall stay."""
+        if self._sidecar and not self._is_evaluated:
+            # The evaluator's last metrics are those of the result.
+            _hand_over(self._sidecar, self._epoch, self._counter)
+        if self._job.fault_tolerance.keep_checkpoints:
+            self._reporter.enter("saving the training states to keep")
+            self._checkpoints.keep(f"{self._run_dir}/checkpoints", self._counter.step)
+        self._profiler.stop()
+
+    def finish(self) -> None:
+        """Waits for the evaluator, calls `on_train_end`, restores the best weights."""
+        if self._sidecar:
+            self._metrics |= self._wait_for_evaluator(self._sidecar)
         # After an evaluation: the evaluator's weights are those before it too.
-        gradients.finalize(model_adapter.optimizer, model_adapter.model.trainable_variables)
-        counter.report(metrics)
-        reporter.enter("on_train_end")
-        callbacks.on_train_end(metrics)
-        best = None
-        if best_model:
-            reporter.enter("restoring the best weights")
-            step_runner.agree(0)  # the chief has waited for the evaluator
-            best = best_model.restore()
-            if best is None:
-                counter.report(metrics, f"export_best: no {options.export_best} was finite, the last weights are exported")
-    return model_adapter.model, TrainingResult(
-        num_replicas=plan.num_replicas,
-        global_batch_size=plan.global_batch_size,
-        train_steps=counter.step,
-        seconds=seconds,
-        metrics=checkpoints.val_metrics | metrics,
-        best=best,
-        warm_start=base_model,
-        time_use=process_times.time_use,
-    )
+        gradients.finalize(self._adapter.optimizer, self.model.trainable_variables)
+        self._counter.report(self._metrics)
+        self._reporter.enter("on_train_end")
+        self._callbacks.on_train_end(self._metrics)
+        if self._best_model:
+            self._reporter.enter("restoring the best weights")
+            self._steps.agree(0)  # the chief has waited for the evaluator
+            self._best = self._best_model.restore()
+            if self._best is None:
+                words = f"export_best: no {self._options.export_best} was finite, the last weights are exported"
+                self._counter.report(self._metrics, words)
+
+    def _wait_for_evaluator(self, sidecar: SidecarCheckpointWriter) -> dict[str, float]:
+        """Returns the evaluator's last metrics, or evaluates if it has none."""
+        self._reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
+        evaluated = sidecar.finish()
+        if not self._steps.agree(evaluated is None)[0] > 0:  # the others wait here for the chief
+            return _add_val_prefix(evaluated or {})
+        self._report(_describe_missing_evaluator(sidecar.remark, self._options.export_best))
+        metrics = self._evaluate_now("the evaluation of the last epoch")
+        if self._best_model:
+            self._reporter.enter("saving the best weights")
+            self._best_model.read_again()
+            self._best_model.offer(metrics, self._epoch, self._counter.step, self._steps.agree)
+        return metrics
+
+    def result(self, seconds: float) -> TrainingResult:
+        """Returns the result of a training that took so many seconds."""
+        return TrainingResult(
+            num_replicas=self._plan.num_replicas,
+            global_batch_size=self._plan.global_batch_size,
+            train_steps=self._counter.step,
+            seconds=seconds,
+            metrics=self._checkpoints.val_metrics | self._metrics,
+            best=self._best,
+            warm_start=self._base_model,
+            time_use=self._process_times.time_use,
+        )
 
 
 def _make_input_pipeline(

@@ -1,8 +1,7 @@
 """Defines the command `tfx-distribute compare`."""
 
-import json
-import math
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +14,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tfx_distribute.pipelines.compare.combinations import Combination, Scaling
+    from rich.console import Console
+
+    from tfx_distribute.pipelines.compare.combinations import Combination
     from tfx_distribute.pipelines.compare.comparison import Outcome
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
@@ -39,55 +40,35 @@ if TYPE_CHECKING:
     show_default=True,
     help="Training steps of each combination.",
 )
-@click.option(
-    "--scaling",
-    type=click.Choice(["weak", "strong"]),
-    default="weak",
-    show_default=True,
-    help="Whether the batch of a replica stays the same (weak), or the global batch (strong).",
-)
-@click.option(
-    "--target-loss", type=float, help="Compare the time to this training loss. Default: the best one that all reach."
-)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
 @click.option("--root", type=click.Path(file_okay=False), help="Folder of all runs of the pipeline.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
 def compare(
-    pipeline: str,
-    parameters: tuple[str, ...],
-    train_steps: int,
-    scaling: "Scaling",
-    target_loss: float | None,
-    output: str,
-    root: str | None,
-    verbose: bool,
+    pipeline: str, parameters: tuple[str, ...], train_steps: int, output: str, root: str | None, verbose: bool
 ) -> None:
     """Measures how training scales on this machine, and says what to change.
 
     Trains all combinations of the values of -p for some steps on the same data, one
     after another, without evaluating and pushing. Shows their speed, scaling
-    efficiency, time to a loss and cost in machine hours, and gives advice.
+    efficiency, waits and loss, and gives advice.
 
     Exit code 0: all combinations that can be trained were measured. 1: one of them
     failed, or a component before the Trainer. 2: nothing was trained, because a value
-    cannot be, or no combination on these data. 130, 143: it was ended by Ctrl-C or
-    SIGTERM; what was measured before is shown.
+    cannot be. 130, 143: it was ended by Ctrl-C or SIGTERM; what was measured before is
+    shown.
     """
-    if target_loss is not None and not math.isfinite(target_loss):
-        refuse(f"--target-loss: {target_loss} is not a finite number; write one")
     shell.check_limits()
     shell.check_environment()
-    combinations, module, paths = _load(pipeline, parameters, train_steps, scaling, root)
+    combinations, module, paths, folder = _load(pipeline, parameters, train_steps, root)
     from tfx_distribute.pipelines.cli import console as console_lib
-    from tfx_distribute.pipelines.compare import comparison as comparison_lib
-    from tfx_distribute.pipelines.compare import machine, report
+    from tfx_distribute.pipelines.cli import tables
+    from tfx_distribute.pipelines.compare import comparison, report
 
-    cores, num_gpus = machine.count_cores(), len(machine.list_gpus())
-    outcomes = comparison_lib.initial_outcomes(combinations)
+    outcomes = [comparison.initial_outcome(each) for each in combinations]
     with console_lib.redirect_output(paths.log, verbose, to_stderr=output == "json") as console:
         code = FAILED
         try:
-            code = _run(combinations, module, paths, console, outcomes)
+            code = _run(module, paths, folder, console, outcomes)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             code = INVALID
@@ -99,46 +80,43 @@ def compare(
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
         finally:
             console.print(f"log      {paths.log}", markup=False)
-    if outcomes == comparison_lib.initial_outcomes(combinations):
-        sys.exit(code)
-    name = next(each.spec.name for each in combinations if each.spec)
-    result = comparison_lib.compare(name, scaling, train_steps, outcomes, cores, num_gpus, target_loss)
-    document = json.dumps(report.as_document(result), indent=2)
-    (_folder(paths) / "comparison.json").write_text(f"{document}\n", encoding="utf-8")
-    click.echo(document if output == "json" else f"\n{report.as_text(result)}")
+    if any(each.status in ("measured", "failed") for each in outcomes):
+        document = tables.to_json(report.as_document(combinations[0].spec.name, outcomes, train_steps))
+        (folder / "comparison.json").write_text(f"{document}\n", encoding="utf-8")
+        click.echo(document if output == "json" else f"\n{report.as_text(outcomes, train_steps)}")
     sys.exit(code)
 
 
 def _load(
-    pipeline: str, arguments: tuple[str, ...], train_steps: int, scaling: "Scaling", root: str | None
-) -> "tuple[list[Combination], Module, RunPaths]":
-    """Reads the pipeline and makes its combinations; ends the program on a mistake."""
+    pipeline: str, arguments: tuple[str, ...], train_steps: int, root: str | None
+) -> "tuple[list[Combination], Module, RunPaths, Path]":
+    """Reads the pipeline and makes its combinations; ends the program on a mistake.
+
+    Returns:
+      The combinations, the user's module, the files of the run, and a folder for the
+      results.
+    """
+    from tfx_distribute.components.launchers.local import gpus
     from tfx_distribute.pipelines.compare import combinations as combinations_lib
-    from tfx_distribute.pipelines.compare import grid, machine
+    from tfx_distribute.pipelines.compare import grid
     from tfx_distribute.pipelines.spec import loader, user_module
+    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
     from tfx_distribute.pipelines.targets.local.target import LocalTarget
 
     try:
         spec = loader.load(pipeline)
-        values = grid.parse(arguments)
-        combinations = combinations_lib.make(spec, values, train_steps, scaling, machine.list_gpus())
-        first = next(each.spec for each in combinations if each.spec)
+        combinations = combinations_lib.make(spec, grid.parse(arguments), train_steps, gpus.list_visible())
+        first = next(each.spec for each in combinations if not each.problem)
         paths = LocalTarget(first, {"root": root}).paths.comparison
         paths.create()
-        _folder(paths).mkdir(mode=0o700, parents=True)
-        return combinations, user_module.find(first), paths
+        folder = paths.root / "compare" / paths.run_id.removeprefix(COMPARISON)
+        folder.mkdir(mode=0o700, parents=True)
+        return combinations, user_module.find(first), paths, folder
     except ConfigurationError as error:
         refuse(str(error))
 
 
-def _folder(paths: "RunPaths") -> "Path":
-    """Returns the folder for the results of a comparison."""
-    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
-
-    return paths.root / "compare" / paths.run_id.removeprefix(COMPARISON)
-
-
-def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int:  # type: ignore[no-untyped-def]
+def _run(module: "Module", paths: "RunPaths", folder: "Path", console: "Console", outcomes: "list[Outcome]") -> int:
     """Trains the combinations, and updates their outcomes as soon as they are known.
 
     Returns:
@@ -146,14 +124,13 @@ def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int
     """
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
     from tfx_distribute.pipelines.cli import console as console_lib
-    from tfx_distribute.pipelines.compare import comparison as comparison_lib
-    from tfx_distribute.pipelines.compare import grid
     from tfx_distribute.trainer_module import garbage_collection
 
-    spec = next(each.spec for each in combinations if each.spec)
-    for each in combinations:
-        if each.problem:
-            console.print(f"  - {grid.describe(each.values)}: skipped: {each.problem}", markup=False)
+    for each in outcomes:
+        if each.reason:
+            console.print(f"  - {each.combination.label}: skipped: {each.reason}", markup=False)
+    trainable = {index: each.combination for index, each in enumerate(outcomes) if not each.reason}
+    spec = next(iter(trainable.values())).spec
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.
     with ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
@@ -162,7 +139,6 @@ def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int
             from tfx_distribute.pipelines.compare import trainings
             from tfx_distribute.pipelines.targets.local import runner
 
-        labels = [f"{number} {grid.describe(each.values)}".strip() for number, each in enumerate(combinations, 1)]
         with (
             console_lib.RunView(console) as view,
             runner.session(spec, module, paths, server, view.training_progressed, view.beam_progressed) as connection,
@@ -174,24 +150,18 @@ def _run(combinations, module, paths, console, outcomes: "list[Outcome]") -> int
                 else:
                     view.node_ended(event.node, event.seconds, event.cached)
 
-            def on_start(index: int) -> None:
-                view.node_started(labels[index])
-
             try:
-                for index, outcome in trainings.run(
-                    combinations, module, paths, connection, _folder(paths), on_node, on_start
-                ):
-                    outcomes[index] = outcome
-                    if outcome.measurement:
-                        view.node_ended(labels[index], outcome.measurement.total_seconds, cached=False)
-                    else:
-                        view.node_failed(labels[index], f"{outcome.status}: {outcome.reason}")
+                with trainings.prepare([*trainable.values()], module, paths, connection, folder, on_node) as train:
+                    for index, combination in trainable.items():
+                        title, started = f"{index + 1} {combination.label}", time.monotonic()
+                        view.node_started(title)
+                        outcomes[index] = train(index + 1, combination)
+                        if outcomes[index].measurement:
+                            view.node_ended(title, time.monotonic() - started, cached=False)
+                        else:
+                            view.node_failed(title, f"failed: {outcomes[index].reason}")
             except runner.NodeError as error:
                 view.node_failed(error.node)
-                message = node_errors.explain(error.__cause__ or error, module.file.parent)
-                console.print(message, markup=False, style="red")
+                console.print(node_errors.explain(error.__cause__ or error, module.file.parent), markup=False, style="red")
                 return FAILED
-    statuses = {outcome.status for outcome in outcomes}
-    if statuses == {comparison_lib.SKIPPED}:
-        return INVALID
-    return FAILED if comparison_lib.FAILED in statuses else 0
+    return FAILED if any(each.status == "failed" for each in outcomes) else 0

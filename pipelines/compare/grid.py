@@ -1,8 +1,6 @@
-"""Reads the values to compare from the arguments of `-p`: plain text, no TensorFlow."""
+"""Reads the values to compare from the arguments of `-p`."""
 
-import itertools
 import math
-import re
 from collections.abc import Iterable, Mapping
 
 from tfx_distribute.pipelines.spec import loader
@@ -24,34 +22,11 @@ NOT_SPLIT = frozenset(
         "tpu",
     }
 )
-# Parameters that a comparison sets itself, and what to write or know instead.
-_LENGTH = "write --train-steps instead"
-_NO_EVALUATION = "a comparison does not evaluate; leave it out"
-_NOT_SAVED = "a comparison does not save the training state; leave it out"
-FIXED = {
-    "train_steps": _LENGTH,
-    "epochs": _LENGTH,
-    "steps_per_epoch": _LENGTH,
-    "validation_freq": _NO_EVALUATION,
-    "eval_steps": _NO_EVALUATION,
-    "num_evaluators": _NO_EVALUATION,
-    "export_best": "a comparison exports no model; leave it out",
-    "export_mode": "a comparison exports no model; leave it out",
-    "keep_checkpoints": _NOT_SAVED,
-    "save_checkpoints_secs": _NOT_SAVED,
-    "save_checkpoints_steps": _NOT_SAVED,
-    "async_checkpointing": _NOT_SAVED,
-    "max_restarts": "a training that loses a process counts as failed; leave it out",
-    "profile_steps": "a profile slows the training that is measured; leave it out",
-}
-# A value in quotes, or up to the next comma or quote.
-_PIECE = re.compile(r"""'[^']*'|"[^"]*"|[^,'"]+|['"]|,""")
-_MAX_LENGTH = 100_000  # of an argument
 
 Grid = Mapping[str, tuple[Scalar, ...]]
 
 
-def parse(arguments: Iterable[str]) -> dict[str, tuple[Scalar, ...]]:
+def parse(arguments: Iterable[str]) -> Grid:
     """Reads `name=value,value` arguments. A name that is repeated gets more values.
 
     ```python
@@ -59,62 +34,31 @@ def parse(arguments: Iterable[str]) -> dict[str, tuple[Scalar, ...]]:
     # {"strategy": ("one_device", "mirrored"), "learning_rate": (0.1,)}
     ```
 
-    A comma in quotes is part of a value, as is any comma in a parameter of `NOT_SPLIT`.
-
     Args:
-      arguments: The arguments.
+      arguments: The arguments. A comma in a parameter of `NOT_SPLIT` is part of its
+        value.
 
     Returns:
-      Name -> its values, each once, in the order in which they are written.
+      Name -> its values, in the order in which they are written.
 
     Raises:
-      ConfigurationError: An argument does not have that form, has an empty value, or
-        names a parameter that a comparison sets itself; or there are more than
-        `MAX_COMBINATIONS` combinations.
+      ConfigurationError: An argument does not have that form, or has an empty value; or
+        there are more than `MAX_COMBINATIONS` combinations.
     """
-    grid: dict[str, dict[tuple[type, Scalar], None]] = {}
+    grid: dict[str, tuple[Scalar, ...]] = {}
     for argument in arguments:
-        if len(argument) > _MAX_LENGTH:
-            raise ConfigurationError(f"-p {shorten(argument)}: has {len(argument):,} characters; write fewer values")
         name, _, text = argument.partition("=")
-        if name in FIXED:
-            raise ConfigurationError(f"-p {shorten(argument)}: {FIXED[name]}")
-        texts = [text] if name in NOT_SPLIT else _split(text)
-        if len(texts) > 1 and not all(map(str.strip, texts)):
+        texts = [argument]  # one value, or no `=`, which is refused as it is written
+        if "," in text and name not in NOT_SPLIT:
+            texts = [f"{name}={value.strip()}" for value in text.split(",")]
+        if len(texts) > 1 and f"{name}=" in texts:
             raise ConfigurationError(f"-p {shorten(argument)}: has an empty value; write -p {shorten(name)}=value,value")
-        if re.fullmatch(r"\s*\[.*\]\s*", text):
-            raise ConfigurationError(f"-p {shorten(argument)}: write the values without brackets, as -p name=value,value")
         for one in texts:
-            # Without a `=`, the argument is refused as it is.
-            single = argument if len(texts) == 1 else f"{name}={one.strip()}"
-            (value,) = loader.parse_parameters([single]).values()
-            grid.setdefault(name, {})[type(value), value] = None
-    values = {name: tuple(value for _, value in keys) for name, keys in grid.items()}
-    count = math.prod(map(len, values.values()))
+            grid[name] = grid.get(name, ()) + tuple(loader.parse_parameters([one]).values())
+    count = math.prod(map(len, grid.values()))
     if count > MAX_COMBINATIONS:
-        raise ConfigurationError(f"-p: these are {count:,} combinations; at most {MAX_COMBINATIONS} are compared at once")
-    return values
-
-
-def _split(text: str) -> list[str]:
-    """Splits a text at commas outside of quotes."""
-    texts = [""]
-    for piece in _PIECE.findall(text):
-        if piece == ",":
-            texts.append("")
-        else:
-            texts[-1] += piece
-    return texts
-
-
-def expand(grid: Grid) -> list[dict[str, Scalar]]:
-    """Returns all combinations; the value of the last name changes fastest.
-
-    ```python
-    expand({"a": (1, 2), "b": (3,)})  # [{"a": 1, "b": 3}, {"a": 2, "b": 3}]
-    ```
-    """
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+        raise ConfigurationError(f"-p: these are {count:,} combinations; write at most {MAX_COMBINATIONS}")
+    return grid
 
 
 def format_value(value: Scalar) -> str:

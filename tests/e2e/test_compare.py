@@ -1,7 +1,6 @@
 """Tests a comparison of trainings as a user runs it."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ def test_workers_are_compared_on_the_same_data(command, request, tmp_path):
         "compare",
         project / "pipeline.yaml",
         *("-p", "strategy=one_device,multi_worker_mirrored", "-p", "num_workers=1,2"),
-        *("--train-steps", "60", "--scaling", "strong", "--output", "json"),
+        *("--train-steps", "60", "--output", "json"),
     )
     assert done.code == 1, done.output
     progress, brace, text = done.output.partition("\n{\n")
@@ -38,25 +37,22 @@ def test_workers_are_compared_on_the_same_data(command, request, tmp_path):
     assert failed["reason"].endswith("ValueError: one device is too few")
     for combination, workers in ((one, 1), (two, 2)):
         assert combination["status"] == "measured", done.output
-        assert (combination["processes"], combination["devices"], combination["replicas"]) == (workers,) * 3
-        assert combination["global_batch_size"] == 32 == workers * combination["per_replica_batch_size"]
-        assert (combination["train_steps"], combination["warmup_steps"]) == (60, 3)
-        speed = (60 - 3) * 32 / combination["measured_seconds"]
+        assert (combination["processes"], combination["devices"]) == (workers, workers)
+        assert combination["batch"] == 32 * workers
+        speed = (60 - 3) * 32 * workers / combination["seconds"]
         assert combination["examples_per_second"] == pytest.approx(speed)
         assert 0 <= combination["input_share"] <= 1
-        assert 0 < combination["steps_to_loss"] <= 60
-    assert (one["wait_share"], one["scaling_efficiency"]) == (None, 1.0)
+        assert 0 < combination["loss"] < 3
+    assert (one["wait_share"], one["efficiency"]) == (None, 1.0)
     assert 0 < two["wait_share"] < 1
-    assert two["scaling_efficiency"] == pytest.approx(two["examples_per_second"] / one["examples_per_second"] / 2)
-    # Both train on the same batches, so that they follow the same curve.
-    assert one["loss"] == pytest.approx(two["loss"], rel=1e-3)
-    assert document["target_loss"] == max(one["loss"], two["loss"])
+    assert two["efficiency"] == pytest.approx(two["examples_per_second"] / one["examples_per_second"] / 2)
     assert any("does not show how the training scales over machines" in sentence for sentence in document["advice"])
 
     root = tmp_path / "runs" / "digits"
     (saved,) = root.glob("compare/*/comparison.json")
     assert json.loads(saved.read_text()) == document
-    assert len(list((saved.parent / Path(two["folder"]).name / "history").iterdir())) == 2
+    (folder,) = saved.parent.glob("4_*")
+    assert len(list((folder / "history").iterdir())) == 2
     assert {path.name for path in (root / "artifacts").iterdir()} == {
         "DigitsExampleGen",
         "StatisticsGen",
@@ -68,12 +64,3 @@ def test_workers_are_compared_on_the_same_data(command, request, tmp_path):
     assert (compared.id, compared.logs) == (f"compare-{saved.parent.name}", root / "logs" / compared.id)
     states = [path for path in root.rglob("*") if path.name in ("saved_model.pb", "state.json")]
     assert all("Transform" in path.parts for path in states), "a comparison leaves no model and no saved state"
-
-    # Now the data are cached.
-    arguments = ("-p", "per_replica_batch_size=1000000", "--output", "json")
-    done = command("compare", project / "pipeline.yaml", *arguments)
-    assert done.code == 2, done.output
-    progress, brace, text = done.output.partition("\n{\n")
-    (skipped,) = json.loads(brace + text)["combinations"]
-    assert (skipped["status"], "1000000" in skipped["reason"]) == ("skipped", True)
-    assert len(list(root.glob("compare/*/comparison.json"))) == 2

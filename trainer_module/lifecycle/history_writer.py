@@ -29,7 +29,7 @@ from tfx_distribute.trainer_module.lifecycle.progress import Progress, Reporter
 # started. A day of training is then about 3,000 lines of either kind.
 MIN_SECONDS = 1.0
 SHARE = 1 / 500
-FIRST_EPOCHS = 500  # `compare` trains fewer, of a few steps each, and reads every one
+FIRST_EPOCHS = 500  # `compare` trains fewer, of a few steps each
 # Between two flushes to an address. TensorBoard's writer waits as long.
 REMOTE_FLUSH_SECONDS = 30.0
 CLOSE_SECONDS = 10.0  # for writing the rest when the process ends

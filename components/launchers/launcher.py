@@ -37,8 +37,8 @@ class LauncherSettings:
       name: First part of the names of trainings: the name of the pipeline.
       training: `step` for processes in the Trainer's own step; `auto` for these only
         if it is a single process; a value of the platform, such as `jobset`, otherwise.
-      training_dir: Folder or address that all processes can reach; None if they can
-        reach the artifacts' own addresses.
+      training_dir: Folder or address that all processes can reach, where artifacts are
+        copied to and from; None only if artifacts have addresses such as `gs://`.
       start_timeout_seconds: Seconds after which a training that has not started fails;
         0 for no limit. Waiting in a queue does not count.
       active_deadline_seconds: Seconds after which a training fails; None for no limit.
@@ -72,8 +72,14 @@ class LauncherSettings:
 class Training:
     """A training, as its processes run it.
 
+    Each runs `python -m tfx_distribute.trainer_module --job JOB_ADDRESS` with the
+    variables of `environment`, and with `TF_CONFIG` if there are several. It ends with
+    an exit code of `trainer_module.lifecycle.exit_codes`, which says whether another
+    start may help.
+
     Attributes:
-      name: Name of the training, the same for each attempt of a step.
+      name: Name of the training, the same for each attempt of a step: a DNS label of at
+        most 43 characters.
       job_address: Path or address of the `TrainingJob` document.
       distribution: Strategy and number of processes.
       environment: Environment variables of each process.
@@ -93,7 +99,9 @@ class State:
 
     Attributes:
       phase: `queued` while its platform does not start it, as a queue has it wait;
-        `starting` until all processes have started; `running`; `succeeded`; `failed`.
+        `starting` until all processes have started; `running`; `succeeded` once the
+        chief has ended with 0; `failed`. In both, no process runs any more, or `state`
+        has ended it.
       words: The state, for people; logged when it changes.
       failure: How it has failed; None if it has not.
     """
@@ -181,7 +189,8 @@ class Launcher(abc.ABC, Generic[SettingsT]):
 
         Args:
           has_time: False after a signal to this process, which has to end soon: each
-            request is sent once, and processes that it can wait for may save.
+            request is sent once. Processes on this machine are waited for until they
+            have saved; others save by themselves when they get SIGTERM.
         """
 
 

@@ -69,8 +69,9 @@ def stage(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -
     local_uris = [artifact.uri for artifact in all_artifacts if not _is_remote(artifact)]
     if local_uris and not is_shared:
         raise ConfigurationError(
-            f"targets.kubeflow.training_dir: is missing; the pods of the training cannot reach {local_uris[0]}, which is in "
-            "this step only; write a folder below the mount_path of a volume that all pods can write to"
+            f"training_dir: is missing; the processes of the training cannot reach {local_uris[0]}, which is in this step "
+            "only; write a folder that all of them and this step can write to (with targets.kubeflow: below the mount_path "
+            "of a volume)"
         )
     staged_inputs, staged_outputs, addresses = copy.deepcopy(inputs), copy.deepcopy(outputs), {}
     for kind, artifacts_by_name in ((INPUTS, staged_inputs), (_OUTPUTS, staged_outputs)):

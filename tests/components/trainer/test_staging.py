@@ -68,5 +68,5 @@ def test_a_copy_counts_once_it_is_complete(tmp_path, shared):
 
 
 def test_missing_shared_folder_is_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="training_dir: is missing; the pods of the training cannot reach"):
+    with pytest.raises(ConfigurationError, match="training_dir: is missing; the processes of the training cannot"):
         stage({"examples": [model(tmp_path)]}, {}, str(tmp_path), is_shared=False)

@@ -30,6 +30,9 @@ OPTIONS = {
     "own_steps_that_rename": {"drop_remainder": True},
     "own_metrics": {"drop_remainder": True},
     "no_label_own_steps": {"drop_remainder": True},
+    # The saved random state is that of the first replica. Others that have had batches
+    # of different sizes have another one.
+    "dropout": {"drop_remainder": True},
     "mixed_bfloat16": {"precision": "mixed_bfloat16"},
     "mixed_float16": {"precision": "mixed_float16"},
 }
@@ -98,7 +101,10 @@ NOTES = {
     "accumulated_rows": (
         "Compared with `embedding_sparse` and batches of twice the size. Batch hooks of evaluations are not compared."
     ),
-    "dropout": ("Compared with an uninterrupted training by this package, because `fit` draws other random numbers."),
+    "dropout": (
+        "Compared with an uninterrupted training by this package, because `fit` draws other random numbers. All batches "
+        "have the same size, because the random state of the first replica is saved."
+    ),
     "scalar_loss": (
         "All batches have the same size, because one number per batch cannot be weighted. `val_loss` and `val_error` are "
         "not compared."

@@ -55,9 +55,6 @@ class MeshStrategy:
         # DTensor adds up wrongly where it combines several sums over devices into one,
         # for instance the norms of two gradients.
         os.environ["DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION"] = "0"
-        # Makes dropout use a generator: DTensor supports no other stateful random
-        # operation.
-        tf.keras.backend.experimental.enable_tf_random_generator()
         mesh_variables.convert_arrays()
 
     @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Walks through what objects of the user's module keep."""
 
-import functools
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -19,25 +18,20 @@ _VALUES = (str, bytes, int, float, complex, types.NoneType, np.ndarray, np.gener
 _Path = tuple[Any, ...]
 
 
-def walk(owners: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields what objects keep in their attributes, each with its path.
+def walk(owner: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what an object keeps in its attributes, each with its path.
 
     ```python
-    dict(walk({"model": model}))  # {"model/networks/teacher/0": <Dense>, ...}
+    dict(walk(task))  # {"networks/teacher/0": <Dense>, ...}
     ```
 
-    Goes through lists, tuples, dictionaries, plain objects, and the variables that
-    functions use, but not into layers, metrics, optimizers and other objects of
-    TensorFlow and Keras. Leaves out texts, numbers and arrays, of which there may be
-    millions.
-
-    Args:
-      owners: Name -> object. An empty name is left out of paths.
+    Goes through lists, tuples, dictionaries and plain objects, but not into layers,
+    metrics, optimizers and other objects of TensorFlow and Keras. Leaves out texts,
+    numbers and arrays, of which there may be millions.
     """
-    entered = {id(owner): owner for owner in owners.values()}  # one may contain itself
+    entered = {id(owner): owner}  # it may contain itself
     pending: list[tuple[_Path, Any]] = [
-        (((((), owner_name) if owner_name else ()), name), value)
-        for owner_name, owner in owners.items()
+        (((), name), value)
         for name, value in getattr(owner, "__dict__", {}).items()
         if not name.startswith("_self_")  # what TensorFlow adds to a tf.Module
     ][::-1]
@@ -67,13 +61,6 @@ def _inner(value: Any) -> list[tuple[Any, Any]] | None:
         return list(value.items())
     if isinstance(value, list | tuple):
         return list(enumerate(value))
-    if isinstance(value, functools.partial):
-        return [("function", value.func), ("arguments", value.args), ("keywords", value.keywords)]
-    if isinstance(value, types.MethodType):
-        return [("self", value.__self__)]
-    if isinstance(value, types.FunctionType):
-        names, cells = value.__code__.co_freevars, value.__closure__ or ()
-        return [(name, cell.cell_contents) for name, cell in zip(names, cells, strict=True) if _has_content(cell)]
     return list(vars(value).items()) if _is_plain(value) else None
 
 
@@ -83,11 +70,3 @@ def _is_plain(value: Any) -> bool:
     if not hasattr(value, "__dict__") or keras_models.is_optimizer(value):
         return False
     return type(value).__module__.partition(".")[0] not in _LIBRARIES
-
-
-def _has_content(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:  # a variable that is not yet assigned
-        return False
-    return True

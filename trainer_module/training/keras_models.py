@@ -73,6 +73,20 @@ def state(model: tf.keras.Model) -> dict[str, Any]:
     return {"model": model, **({"weights": [weight.value for weight in model.weights]} if is_keras_3() else {})}
 
 
+def random_states(model: tf.keras.Model) -> list[Any]:
+    """Returns the states of a built model's layers that draw, such as dropout.
+
+    Keras keeps them out of checkpoints, so that a resumed training would repeat what it
+    has drawn.
+    """
+    if is_keras_3():
+        weights = {id(weight) for weight in model.weights}
+        return [variable.value for variable in model.variables if id(variable) not in weights]
+    drawing = [getattr(layer, "_random_generator", None) for layer in model._flatten_layers()]
+    generators = [getattr(each, "_generator", None) for each in drawing]
+    return [generator for generator in generators if generator is not None]
+
+
 def is_keras_3() -> bool:
     """Returns True if `tf.keras` is Keras 3 in this process."""
     return tf.keras.Model.__module__.startswith("keras.")  # Keras 2 is tf_keras

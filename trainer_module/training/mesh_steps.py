@@ -93,10 +93,8 @@ class MeshStepRunner(StepRunner):
         self._input_pipeline = self._input_pipeline.of_global_batch(self._strategy.num_replicas_in_sync)
         self._training = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
 
-    def _gradients(
-        self, batch: Any, share: tf.Tensor | float = 1.0, number: tf.Tensor | int = 0
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = super()._gradients(batch, share, number)  # the loss is that of the global batch
+    def _gradients(self, batch: Any, share: tf.Tensor | float = 1.0) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = super()._gradients(batch, share)  # the loss is that of the global batch
         # The gradient of an embedding is a list of rows.
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 

@@ -46,6 +46,11 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
     if job.training_options.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.training_options.precision)
     tf.keras.utils.set_random_seed(job.training_options.seed)
+    if not keras_models.is_keras_3():
+        # Else layers such as dropout draw with operations that keep their own state. It
+        # cannot be saved, and rounds of a loop use it in any order, so that the same
+        # training has another result each time. DTensor does not support them.
+        tf.keras.backend.experimental.enable_tf_random_generator()
     build_model = module_loader.load(job.module)
     try:
         returned = build_model(context)

@@ -15,8 +15,7 @@ def find(first: Any, owners: Iterable[Any]) -> list[Any]:
       owners: Objects with optimizers in their attributes, or in lists, dictionaries and
         plain objects in these.
     """
-    kept = attributes.walk({str(number): owner for number, owner in enumerate(owners)})
-    parts = (first, *(value for _, value in kept))
+    parts = (first, *(value for owner in owners for _, value in attributes.walk(owner)))
     found = {id(part): part for part in parts if keras_models.is_optimizer(part)}
     inner = {id(each) for part in found.values() for each in with_inner(part)[1:]}
     return [part for part in found.values() if id(part) not in inner]
@@ -53,7 +52,7 @@ def with_inner(optimizer: Any) -> list[Any]:
         each = pending.pop()
         if keras_models.is_optimizer(each) and not any(each is other for other in found):
             found.append(each)
-            pending += (value for _, value in attributes.walk({"": each}))
+            pending += (value for _, value in attributes.walk(each))
     return found
 
 

@@ -33,7 +33,7 @@ def find(saved: Mapping[str, Any], exported: bool = False) -> list[Any]:
             children |= _exported_children(trackable)
         for name, child in children.items():
             if id(child) not in found:
-                found |= {id(part): part for part in (child, *parts_of(child))}
+                found[id(child)] = child
                 pending.append((child, f"{path}.{name}" if path else name))
     return list(found.values())
 

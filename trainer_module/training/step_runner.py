@@ -17,7 +17,7 @@ from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError, PeerLostError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.training import gradients as gradients_lib
-from tfx_distribute.trainer_module.training import keras_models, noise, normalisation, optimizers, step_timing
+from tfx_distribute.trainer_module.training import keras_models, normalisation, step_timing
 from tfx_distribute.trainer_module.training.batch_collectives import Calls
 from tfx_distribute.trainer_module.training.keras_metrics import as_floats
 from tfx_distribute.trainer_module.training.learning_rate import WarmUp
@@ -74,7 +74,7 @@ class StepRunner:
         self._strategy = strategy
         self._warm_up = warm_up
         self._warming_up = warm_up.in_effect if warm_up else contextlib.nullcontext
-        self._batches_per_step, self._seed = options.gradient_accumulation_steps, options.seed
+        self._batches_per_step = options.gradient_accumulation_steps
         with self._warming_up():  # it may trace a step of the user's own
             model_adapter.prepare(input_pipeline.zeros())
         self._variables = model_adapter.model.trainable_variables
@@ -282,11 +282,11 @@ class StepRunner:
             if self._batches_per_step == 1:
                 losses, summed = self._run(self._whole_step, *batch)
             else:
-                losses, gradients = self._run(self._first_gradients, *batch, tf.constant(0))
-                for number in tf.range(1, self._batches_per_step):
+                losses, gradients = self._run(self._first_gradients, *batch)
+                for _ in tf.range(1, self._batches_per_step):
                     batch, more = self._next(iterator, losses, step, sample)
                     waited += more
-                    losses, gradients = self._run(self._add_gradients, *batch, number, gradients)
+                    losses, gradients = self._run(self._add_gradients, *batch, gradients)
                 summed = self._run(self._apply, gradients)
             seconds += self._times_of_step(waited, summed)
         if self._behind_host:
@@ -344,26 +344,23 @@ class StepRunner:
           The loss, and the seconds of `_apply`.
         """
         if self._model_adapter.applies_gradients:
-            with noise.seeded_by_step(self._seed, self._model_adapter.updates()):
-                return self._model_adapter.train_step(*batch), tf.zeros([], tf.float64)
-        loss, gradients = self._compute_gradients(batch, share, tf.constant(0))
+            return self._model_adapter.train_step(*batch), tf.zeros([], tf.float64)
+        loss, gradients = self._compute_gradients(batch, share)
         return loss, self._apply(gradients)
 
-    def _gradients(self, batch: Any, share: tf.Tensor | float, number: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _gradients(self, batch: Any, share: tf.Tensor | float) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Computes the loss of a batch, and its gradients, weighted by `share`.
 
         Args:
           batch: Features, label and perhaps weights of one replica's batch.
           share: The part of the step's examples that the batch has.
-          number: Number of the replica's batch within the step, from 0.
 
         Returns:
           The loss, and the gradients of the variables that it depends on.
         """
 
         def compute_loss() -> tf.Tensor:
-            step = optimizers.batches_applied(self._model_adapter.optimizer)
-            with normalisation.replica_share(share), noise.seeded_by_step(self._seed, step, number):
+            with normalisation.replica_share(share):
                 return self._model_adapter.train_step(*batch)
 
         self._variables = self._model_adapter.model.trainable_variables
@@ -405,14 +402,12 @@ class StepRunner:
                 "drop_remainder=true"
             )
 
-    def _first_gradients(self, batch: Any, share: tf.Tensor, number: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = self._compute_gradients(batch, share, number)
+    def _first_gradients(self, batch: Any, share: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = self._compute_gradients(batch, share)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _add_gradients(
-        self, batch: Any, share: tf.Tensor, number: tf.Tensor, previous: list[tf.Tensor]
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = self._first_gradients(batch, share, number)
+    def _add_gradients(self, batch: Any, share: tf.Tensor, previous: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = self._first_gradients(batch, share)
         return loss, [old + new for old, new in zip(previous, gradients, strict=True)]
 
     def _apply(self, gradients: list[tf.Tensor]) -> tf.Tensor:

@@ -130,7 +130,7 @@ class Accumulates(tf.keras.optimizers.SGD):
         self._iterations.assign_add(1)
 
 
-def test_steps_that_an_optimizer_accumulates_draw_different_noise():
+def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
     drawn = []
 
     class Noisy(tf.keras.layers.Dropout):
@@ -139,13 +139,34 @@ def test_steps_that_an_optimizer_accumulates_draw_different_noise():
             tf.py_function(lambda values: drawn.append(tuple(values.numpy())), [mask], [])
             return inputs
 
-    inputs = tf.keras.Input((1,))
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(Noisy(0.5)(inputs)))
-    model.compile(Accumulates(0.1), "mse")
-    step_runner = make_step_runner(model)
-    step_runner.open(0)
-    step_runner.train(4)
-    assert len(set(drawn)) == len(drawn) == 4
+    def make():
+        # As `model_builder` does.
+        tf.keras.utils.set_random_seed(1)
+        tf.keras.backend.experimental.enable_tf_random_generator()
+        try:
+            inputs = tf.keras.Input((1,))
+            model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(Noisy(0.5)(inputs)))
+            model.compile("sgd", "mse")
+            adapter = factory.make(model, "f")
+            step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
+        finally:
+            tf.keras.backend.experimental.disable_tf_random_generator()
+        step_runner.open(0)
+        return step_runner, tf.train.Checkpoint(**adapter.state())
+
+    step_runner, _ = make()
+    step_runner.train(20)
+    step_runner.train(20)
+    whole = [*drawn]
+    assert len(set(whole)) == len(whole) == 40
+    drawn.clear()
+    step_runner, interrupted = make()
+    step_runner.train(30)
+    interrupted.write(f"{tmp_path}/state")
+    step_runner, resumed = make()
+    resumed.read(f"{tmp_path}/state").assert_consumed()
+    step_runner.train(10)
+    assert drawn == whole
 
 
 def test_a_warmup_counts_the_steps_that_an_optimizer_accumulates():

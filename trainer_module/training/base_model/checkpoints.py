@@ -29,7 +29,7 @@ _NAMELESS = ("", "ShardedVariable")
 # Parts of a model, of a training's state or of our SavedModels that are not weights.
 _NOT_WEIGHTS = frozenset(
     ["optimizer", "_optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss", "_compile_metrics"]
-).union(["_compile_loss", "_loss_tracker", "keras_api", "transform_layer", "signatures", "save_counter"])
+).union(["_compile_loss", "_loss_tracker", "keras_api", "transform_layer", "signatures", "save_counter", "random"])
 
 
 def write_paths(model: tf.keras.Model, folder: str) -> None:

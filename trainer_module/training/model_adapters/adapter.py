@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
-from tfx_distribute.trainer_module.training import optimizers
+from tfx_distribute.trainer_module.training import keras_models, optimizers
 
 
 class ModelAdapter:
@@ -30,22 +30,17 @@ class ModelAdapter:
     python_operation: str | None = None
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
-    def updates(self) -> tf.Tensor:
-        """Returns how often optimizers have been given gradients, an int64 scalar.
-
-        Each training step adds at least one.
-        """
-        counting = [each for each in self.optimizers() if hasattr(each, "iterations")]
-        counts = [tf.cast(optimizers.batches_applied(each), tf.int64) for each in counting]
-        return tf.add_n(counts) if counts else tf.constant(0, tf.int64)
-
-    @tf.autograph.experimental.do_not_convert  # contains no user code
     def optimizers(self) -> list[Any]:
         """Returns `optimizer` and those in attributes of the model.
 
         A model may have optimizers of its own, such as a GAN's, and use only those.
         """
         return optimizers.find(self.optimizer, self._owners())
+
+    def _model_state(self) -> dict[str, Any]:
+        """Returns model and optimizer for `tf.train.Checkpoint(**state)`."""
+        random_states = keras_models.random_states(self.model)
+        return {**keras_models.state(self.model), "optimizer": self.optimizer, "random": random_states}
 
     def _owners(self) -> list[Any]:
         """Returns the objects of the user's that may have optimizers."""

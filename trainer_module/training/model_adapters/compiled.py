@@ -9,7 +9,7 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.training import keras_metrics, keras_models, label_checks, metric_results, normalisation
-from tfx_distribute.trainer_module.training.model_adapters import batches, own_parts
+from tfx_distribute.trainer_module.training.model_adapters import batches
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
 
 
@@ -129,9 +129,7 @@ class CompiledModel(ModelAdapter):
     @override
     def state(self) -> dict[str, Any]:
         metrics = keras_metrics.state([*self._means.values(), *self.model.metrics])
-        saved = {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics}
-        parts = own_parts.state(own_parts.find_unsaved(own_parts.owners_of(self.model), saved))
-        return {**saved, **({"parts": parts} if parts else {})}
+        return {**self._model_state(), "metrics": metrics}
 
     def _trace(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces the user's own step, to record its logs and create its variables."""

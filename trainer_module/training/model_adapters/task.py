@@ -6,10 +6,10 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training import keras_metrics, keras_models, normalisation
+from tfx_distribute.trainer_module.training import keras_metrics, normalisation, saved_objects
 from tfx_distribute.trainer_module.training.model_adapters import batches, own_parts
 from tfx_distribute.trainer_module.training.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.training.optimizers import unwrap, with_inner
+from tfx_distribute.trainer_module.training.optimizers import with_inner
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
@@ -80,11 +80,10 @@ class TaskAdapter(ModelAdapter):
 
     def _own_parts(self) -> dict[str, Any]:
         """Returns what the task has besides model, optimizer and metrics."""
-        return own_parts.find_unsaved({"": self._task, "optimizer": unwrap(self.optimizer)}, self._shared_state())
+        return own_parts.find(self._task, saved_objects.find(self._shared_state()))
 
     def _shared_state(self) -> dict[str, Any]:
-        metrics = keras_metrics.state(self._all_metrics())
-        return {**keras_models.state(self.model), "optimizer": self.optimizer, "metrics": metrics}
+        return {**self._model_state(), "metrics": keras_metrics.state(self._all_metrics())}
 
     def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
         return [self._loss, *getattr(self._task, "metrics", ())]

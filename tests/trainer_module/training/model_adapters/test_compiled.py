@@ -39,18 +39,6 @@ class OwnSteps(tf.keras.Model):
         return [self.mean]
 
 
-@pytest.mark.parametrize("collect", [list, lambda pair: dict(zip("ab", pair, strict=True)), lambda pair: pair[0]])
-def test_updates_of_a_models_own_optimizers_count(collect):
-    pair = tf.keras.optimizers.SGD(), tf.keras.optimizers.SGD()
-    inputs = tf.keras.Input((1,))
-    model = OwnSteps(collect(pair), inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
-    model.compile()
-    adapter = factory.make(model, "f")
-    assert int(adapter.updates()) == 0
-    pair[0].iterations.assign_add(3)
-    assert int(adapter.updates()) == 3
-
-
 @pytest.mark.parametrize("updates_mean", [True, False])
 def test_the_loss_of_own_steps_is_a_mean_over_examples(updates_mean):
     inputs = tf.keras.Input((1,))

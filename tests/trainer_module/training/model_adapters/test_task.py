@@ -28,7 +28,6 @@ def test_optimizers_of_a_task_of_its_own():
     task.optimizer_class = tf.keras.optimizers.SGD
     task.model.optimizer = tf.keras.optimizers.SGD()  # as one that was loaded has
     assert adapter.optimizers() == [task.optimizer]
-    assert int(adapter.updates()) == 0
     task.critics.append(tf.keras.optimizers.SGD())
     pair = adapter.optimizers()
     assert len(pair) == 2

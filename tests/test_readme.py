@@ -95,10 +95,11 @@ def test_parameters_that_a_document_shows_are_valid(request):
     assert parameters.mesh == "2x4"
 
 
-def test_documents_show_the_task_example_as_it_is(request):
+@pytest.mark.parametrize("module", ["model.py", "task.py"])
+def test_documents_show_the_examples_as_they_are(request, module):
     root = request.config.rootpath
     text = (root / "docs" / "writing-a-module.md").read_text()
-    assert (root / "examples" / "digits" / "task.py").read_text().rstrip() in text
+    assert (root / "examples" / "digits" / module).read_text().rstrip() in text
 
 
 def test_defaults_against_faults_are_the_codes(request):

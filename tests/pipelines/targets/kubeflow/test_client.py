@@ -84,12 +84,12 @@ def package(**changes: Any) -> str:
 
 
 def connect(api: KfpApi, **login: str) -> kubeflow_client.Pipelines:
-    return kubeflow_client.Pipelines(kubeflow_client.Login(api.url, **login))
+    return kubeflow_client.Pipelines(api.url, **login)
 
 
 def submit(pipelines: kubeflow_client.Pipelines, text: str | None = None, **options: Any) -> kubeflow_client.Submitted:
     settings = {"arguments": {"name": "x"}, "pipeline_root": ROOT, **options}
-    return pipelines.submit(kubeflow_client.Run("mine", package() if text is None else text, **settings))
+    return pipelines.submit("mine", package() if text is None else text, **settings)
 
 
 def story(api: KfpApi, *chapters: Callable[[], object]) -> None:
@@ -292,7 +292,7 @@ def test_no_credentials_for_identity_aware_proxy(api, tmp_path, monkeypatch):
 
 def test_nothing_listens(nothing_listens, caplog):
     with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.Pipelines(kubeflow_client.Login(nothing_listens))
+        kubeflow_client.Pipelines(nothing_listens)
     message = str(caught.value)
     assert message.startswith(f"--host: Kubeflow Pipelines does not answer at {nothing_listens} (Failed to establish")
     assert "write the address of its API, such as http://localhost:8080 after `kubectl port-forward" in message
@@ -302,13 +302,13 @@ def test_nothing_listens(nothing_listens, caplog):
 @pytest.mark.parametrize("host", ["http://", "http://localhost:99999", "http://[::1"])
 def test_no_address(host):
     with pytest.raises(ConfigurationError, match="write the address of its API, such as http://localhost:8080") as caught:
-        kubeflow_client.Pipelines(kubeflow_client.Login(host))
+        kubeflow_client.Pipelines(host)
     assert str(caught.value).startswith(f"--host: {host} is not a valid address (")
 
 
 def test_name_that_nobody_knows():
     with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.Pipelines(kubeflow_client.Login("http://kubeflow.invalid"))
+        kubeflow_client.Pipelines("http://kubeflow.invalid")
     message = str(caught.value)
     assert message.startswith("--host: the name in http://kubeflow.invalid cannot be resolved (Failed to ")
     assert "check its spelling and that you are in its network, or write the address" in message
@@ -316,7 +316,7 @@ def test_name_that_nobody_knows():
 
 def test_path_that_is_not_the_apis(api):
     with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.Pipelines(kubeflow_client.Login(f"{api.url}/pipeline"))
+        kubeflow_client.Pipelines(f"{api.url}/pipeline")
     message = str(caught.value)
     assert message.startswith(f"--host: what answers at {api.url}/pipeline has no API of Kubeflow Pipelines 2 there (404: ")
     assert "; write the address of its API" in message
@@ -327,7 +327,7 @@ def test_https_where_http_is_spoken(api, scheme):
     """kfp uses https if the address has no scheme."""
     host = scheme + api.url.removeprefix("http://")
     with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.Pipelines(kubeflow_client.Login(host))
+        kubeflow_client.Pipelines(host)
     assert str(caught.value).startswith(f"--host: {host} answers with http, not https (")
     assert str(caught.value).endswith("; write it with http://")
 
@@ -360,7 +360,7 @@ def test_certificate_that_is_refused(certified, monkeypatch):
     host = f"https://localhost:{port}"
     for reason in ("self.signed certificate", "(hostname 'localhost' doesn't match 'kubeflow.test'|Hostname mismatch)"):
         with pytest.raises(ConfigurationError, match=reason) as caught:
-            kubeflow_client.Pipelines(kubeflow_client.Login(host))
+            kubeflow_client.Pipelines(host)
         message = str(caught.value)
         assert message.startswith(f"--host: the certificate of {host} is refused (")
         assert "; write the name that it was issued for; if certifi does not know its authority, write" in message
@@ -371,7 +371,7 @@ def test_certificates_that_are_not_there(certified, tmp_path, monkeypatch):
     monkeypatch.setattr("certifi.where", lambda: str(tmp_path / "none.pem"))
     host = f"https://localhost:{certified[0]}"
     with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.Pipelines(kubeflow_client.Login(host))
+        kubeflow_client.Pipelines(host)
     assert str(caught.value) == (
         f"--host: the certificates that {host} is checked against cannot be read ([Errno 2] No such file or directory); "
         "reinstall certifi"

@@ -311,11 +311,8 @@ def test_a_job_that_is_refused(api, error_file, code, kind, message):
     assert not jobs(api)
 
 
-def test_a_job_that_the_service_or_its_sdk_does_not_accept(api, error_file):
+def test_a_job_that_the_sdk_does_not_accept(api, error_file):
     request = make_request(error_file)
-    request["labels"]["Team"] = "a"
-    with pytest.raises(ConfigurationError, match="Vertex AI refuses: List of found errors: labels: at most 64"):
-        follow(VertexLauncher(SETTINGS), request, Limits(Restarts(0)))
     request["job_spec"]["worker_pool_specs"][0]["machine_spec"]["accelerator_type"] = "NVIDIA_OF_TOMORROW"
     with pytest.raises(ConfigurationError, match=r"the SDK of Vertex AI refuses: .*NVIDIA_OF_TOMORROW"):
         follow(VertexLauncher(SETTINGS), request, Limits(Restarts(0)))

@@ -134,9 +134,9 @@ class Pipelines:
         output = io.StringIO()
         with self.explaining_errors(), contextlib.redirect_stdout(output):
             uploaded = self._upload(name, document, version)
-            experiment = self.client.create_experiment(experiment or "Default", namespace=self.namespace)
+            created = self.client.create_experiment(experiment or "Default", namespace=self.namespace)
             started = self.client.run_pipeline(
-                experiment_id=experiment.experiment_id,
+                experiment_id=created.experiment_id,
                 job_name=display_name or version,
                 params=dict(arguments or {}),
                 pipeline_id=uploaded.pipeline_id,

@@ -17,21 +17,6 @@ TIMEOUT_SECONDS = 180.0
 T = TypeVar("T")
 
 
-def call_with_retries(request: Callable[[], T]) -> T:
-    """Uses storage, repeatedly while it does not answer.
-
-    Args:
-      request: Uses the storage once.
-
-    Returns:
-      What `request` returned.
-
-    Raises:
-      NoAnswerError: The storage has failed for `TIMEOUT_SECONDS`.
-    """
-    return retry.call_with_retries(request, "the storage", lambda error: isinstance(error, ERRORS), TIMEOUT_SECONDS)
-
-
 def call(path: str, request: Callable[[], T]) -> T:
     """Uses a file, repeatedly if it has an address; errors of local files stay.
 
@@ -45,7 +30,9 @@ def call(path: str, request: Callable[[], T]) -> T:
     Raises:
       NoAnswerError: The storage has failed for `TIMEOUT_SECONDS`.
     """
-    return call_with_retries(request) if "://" in path else request()
+    if "://" not in path:
+        return request()
+    return retry.call_with_retries(request, "the storage", lambda error: isinstance(error, ERRORS), TIMEOUT_SECONDS)
 
 
 def discard(path: str) -> None:

@@ -41,7 +41,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
 
     RUN is an id as `runs list` shows it, or the beginning of one, or the name of a
     pipeline; by default the latest run. The file needs no network and no script. What
-    cannot be read, because it was deleted or an older version wrote it, is named.
+    cannot be read, such as a file that was deleted, is named.
     """
     found = _find(root, run)
     with _without_logs():

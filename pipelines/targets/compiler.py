@@ -27,7 +27,14 @@ from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.components.tuner.component import Tuner
 from tfx_distribute.pipelines.spec import user_module
-from tfx_distribute.pipelines.spec.machines import DEFAULT, TRAINER, MachineSpec
+from tfx_distribute.pipelines.spec.machines import (
+    DEFAULT,
+    PARAMETER_SERVER,
+    TRAINER,
+    TRAINER_STEP,
+    MachineSpec,
+    machine_of_waiting_step,
+)
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -39,19 +46,46 @@ _WITHIN_VALUE = re.compile(r'__class__\\*": \\*"RuntimeParameter')  # as TFX wri
 SMALL_RETRIES = 1  # of a step that waits while other machines train
 
 
-def compile_with_tfx(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
-    """Compiles a pipeline with TFX into a PipelineJob.
+def compile_with_tfx(
+    pipeline: pipeline_lib.Pipeline,
+    image: str,
+    resources: Mapping[str, MachineSpec],
+    defaults: Mapping[str, Any] | None,
+    make_launcher: Callable[[str], LauncherSettings],
+    checkpoint_dir: str | None,
+    schema_2_1: bool,
+) -> tuple[dict[str, Any], dict[str, Any], list[str], list[str]]:
+    """Compiles a pipeline with TFX, and its Trainers with the settings of the target.
 
     Args:
       pipeline: The pipeline.
       image: Container image of all steps.
+      resources: Component or training role -> machine.
+      defaults: As in `merge_defaults`.
+      make_launcher: As in `configured_trainers`.
+      checkpoint_dir: As in `configured_trainers`.
       schema_2_1: True for the schema 2.1.0 of open-source Kubeflow Pipelines, False for
         2.0.0 of Vertex AI.
 
+    Returns:
+      The PipelineJob, JSON; the defaults of all parameters; what `configured_trainers`
+      and what `fingerprinted_queries` yield.
+
     Raises:
-      ConfigurationError: The pipeline has a node that TFX cannot compile, or compiles
-        into something else.
+      ConfigurationError: The pipeline cannot run there.
     """
+    components = {component.id: component for component in pipeline.components}
+    check_resources(resources, components)
+    merged = merge_defaults(components, defaults)
+    with (
+        configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, merged) as in_step,
+        fingerprinted_queries(pipeline) as unversioned,
+    ):
+        return _compile(pipeline, image, schema_2_1), merged, in_step, unversioned
+
+
+def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
+    """Returns the PipelineJob that TFX makes of a pipeline, JSON."""
     for component in pipeline.components:
         _check_values(component)
         if isinstance(component, resolver.Resolver):
@@ -295,21 +329,27 @@ def name_of_machine(component: base_node.BaseNode, resources: Mapping[str, Machi
     return TRAINER if shares else component.id
 
 
-def check_resources(
-    resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode], *others: str
-) -> None:
+def machine_of_step(
+    component: base_node.BaseNode, resources: Mapping[str, MachineSpec], trains_in_step: bool
+) -> MachineSpec | None:
+    """Returns the machine of a component's own step; None for the default machine."""
+    if isinstance(component, TRAINING) and not trains_in_step:
+        return machine_of_waiting_step(resources)
+    return resources.get(name_of_machine(component, resources))
+
+
+def check_resources(resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode]) -> None:
     """Checks that machines are set only for components that the pipeline has.
 
     Args:
       resources: Component or training role -> machine.
       components: The pipeline's components.
-      *others: Training roles that may have a machine.
 
     Raises:
       ConfigurationError: A machine is set for another name.
     """
     trains = any(isinstance(component, TRAINING) for component in components.values())
-    allowed = {*components, DEFAULT, *others, *([TRAINER] if trains else [])}
+    allowed = {*components, DEFAULT, PARAMETER_SERVER, TRAINER_STEP, *([TRAINER] if trains else [])}
     for name in resources:
         if name not in allowed:
             raise ConfigurationError(f"resources.{name}: the pipeline has no such component; it has {', '.join(components)}")
@@ -319,9 +359,7 @@ def check_resources(
             )
 
 
-def merge_defaults(
-    components: Mapping[str, base_node.BaseNode], defaults: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def merge_defaults(components: Mapping[str, base_node.BaseNode], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the default of each pipeline parameter, by name.
 
     Args:

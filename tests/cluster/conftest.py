@@ -6,7 +6,7 @@ on a cluster with one node there need not be one.
 """
 
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -116,22 +116,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: ("installation" not in getattr(item, "fixturenames", ()), -sizes[item.path]))
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Prints the outcome of each scenario that ran with several kinds of jobs."""
-    outcomes: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for outcome in ("passed", "failed", "error"):
-        for report in terminalreporter.stats.get(outcome, ()):
-            scenario, bracket, parameters = report.nodeid.rpartition("::")[2].partition("[")
-            words = parameters.removesuffix("]").split("-")
-            for kind in JOB_KINDS.keys() & set(words):
-                others = "-".join(word for word in words if word != kind)
-                outcomes[f"{scenario}{bracket and others and f'[{others}]'}"][kind] = outcome
-    kinds = list(JOB_KINDS)
-    if outcomes:
-        terminalreporter.section("scenarios with each kind of job")
-        terminalreporter.line(" | ".join(["", "scenario", *kinds, ""]).strip())
-        terminalreporter.line("|".join(["", *["---"] * (1 + len(kinds)), ""]))
-        for scenario, row in sorted(outcomes.items()):
-            terminalreporter.line(" | ".join(["", scenario, *(row.get(kind, "") for kind in kinds), ""]).strip())

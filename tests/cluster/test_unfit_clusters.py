@@ -8,42 +8,14 @@ import json
 
 import pytest
 from file_jobs import JOB
-from kubernetes import client
-from real_cluster import CLAIM, wait_until
+from real_cluster import CLAIM
 
-from tfx_distribute.pipelines.targets.kubeflow.rbac import NAME as ROLE
 from tfx_distribute.pipelines.targets.kubeflow.settings import Volume
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import TrainingError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 MINUTE = 60.0
-
-
-def test_a_cluster_without_the_controller(start, kind, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "version", "v0")
-        error = start().wait(MINUTE)
-    assert isinstance(error, ConfigurationError)
-    assert f"the cluster does not have {kind.title}s (" in str(error)
-    assert f"; {kind.install}, or write targets.kubeflow.training: step" in str(error)
-
-
-def test_a_permission_that_is_missing(start, namespace, kind):
-    role = client.RbacAuthorizationV1Api(namespace.admin)
-    before = role.read_namespaced_role(ROLE, namespace.name).rules
-    rules = [rule for rule in namespace.admin.sanitize_for_serialization(before) if rule["resources"] != [kind.plural]]
-    body = [{"op": "replace", "path": "/rules", "value": rules}]
-    role.patch_namespaced_role(ROLE, namespace.name, body)
-    try:
-        wait_until(lambda: not namespace.allows(kind.group, kind.plural, "create"))
-        error = start().wait(MINUTE)
-    finally:
-        body[0]["value"] = namespace.admin.sanitize_for_serialization(before)
-        role.patch_namespaced_role(ROLE, namespace.name, body)
-        wait_until(lambda: namespace.allows(kind.group, kind.plural, "create"))
-    assert isinstance(error, ConfigurationError)
-    assert "apply what `tfx-distribute manifests` prints" in str(error)
 
 
 def test_an_image_without_the_package(start):

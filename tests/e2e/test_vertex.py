@@ -73,9 +73,9 @@ class Cloud:
         """Submits a pipeline; returns the service's document and its job's id."""
         target = loader.load(self.file).targets.vertex
         assert target is not None
-        run = vertex_client.Run(compiled.stem, compiled.read_text(), arguments)
+        job = vertex_client.make_job(compiled.read_text(), target, arguments)
         with self.api.connected():
-            name = vertex_client.VertexRuns(target.project, target.region).submit(run, target).id
+            name = vertex_client.VertexRuns(target.project, target.region).submit(job).id
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]
 
     @property

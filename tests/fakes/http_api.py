@@ -93,4 +93,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content)
 
-    do_POST = do_DELETE = do_PUT = do_GET  # noqa: N815
+    do_POST = do_DELETE = do_PATCH = do_PUT = do_GET  # noqa: N815

@@ -120,15 +120,6 @@ class Namespace:
         body = {"spec": policy if kind.title == "JobSet" else {"runPolicy": policy}}
         self.custom.patch_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name, body)
 
-    def allows(self, group: str, resource: str, verb: str) -> bool:
-        """Returns True if the service account may do something."""
-        resource, _, subresource = resource.partition("/")
-        asked = {"namespace": self.name, "group": group, "resource": resource, "subresource": subresource, "verb": verb}
-        spec = {"user": f"system:serviceaccount:{self.name}:{ACCOUNT}", "resourceAttributes": asked}
-        reviews = client.AuthorizationV1Api(self.admin)
-        body = {"metadata": {"namespace": self.name}, "spec": spec}
-        return bool(reviews.create_namespaced_local_subject_access_review(self.name, body).status.allowed)
-
     def execute(self, pod: str, words: list[str]) -> str:
         """Runs a command in a pod that runs; returns its output."""
         # Not the shared client: `stream` replaces its way to send requests.

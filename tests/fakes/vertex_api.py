@@ -24,7 +24,6 @@ from google.cloud.aiplatform_v1.services.pipeline_service.transports import Pipe
 from google.cloud.aiplatform_v1.services.schedule_service.transports import ScheduleServiceGrpcTransport
 from google.protobuf import empty_pb2
 from google.rpc import status_pb2
-from vertex_limits import custom_job_errors, pipeline_job_errors, schedule_errors
 from vertex_pools import Options, PoolJob
 
 QUOTA = "The following quota metrics exceed quota limits: aiplatform.googleapis.com/custom_model_training_cpus"
@@ -185,14 +184,11 @@ class VertexApi:
             raise RefusedError("PERMISSION_DENIED")
         ident = str(next(self._ids))
         if kind == "CustomJob":
-            message, errors = request.custom_job, custom_job_errors(request.custom_job, self.location)
+            message = request.custom_job
         elif kind == "PipelineJob":
-            message, errors = request.pipeline_job, pipeline_job_errors(request.pipeline_job, self.location)
-            ident = request.pipeline_job_id
+            message, ident = request.pipeline_job, request.pipeline_job_id
         else:
-            message, errors = request.schedule, schedule_errors(request.schedule, self.location)
-        if refused := list(errors):
-            raise RefusedError("INVALID_ARGUMENT", f"List of found errors: {'; '.join(refused)}")
+            message = request.schedule
         message.name = f"{self.parent}/{kind[0].lower()}{kind[1:]}s/{ident}"
         if message.name in self._resources:
             raise RefusedError("ALREADY_EXISTS", f"{message.name} already exists.")

@@ -16,9 +16,9 @@ from typing import IO
 
 from forked import ForkedProcess, ForkedProcesses
 from google.cloud.aiplatform_v1 import types
-from vertex_limits import REDUCTION_SERVER
 
 POLL_SECONDS = 0.03
+REDUCTION_SERVER = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
 ROLES = ("chief", "worker", "ps", "evaluator")  # of the worker pools, in TF_CONFIG
 
 Process = subprocess.Popen[bytes] | ForkedProcess

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 PORT = 2222
 TASK_INDEX = "TFX_DISTRIBUTE_TASK_INDEX"
-MAX_NAME_LENGTH = 63  # of a pod, for the name of its host
-_POD_SUFFIX = "-abcde"  # what Kubernetes adds to the name of a Job's pod
 _RESTARTS_USED_UP = "ReachedMaxRestarts"  # JobSet's word
 _LABELS = "jobset.sigs.k8s.io"
 _ROLE, _INDEX = f"{_LABELS}/replicatedjob-name", f"{_LABELS}/job-index"
@@ -57,7 +55,8 @@ class JobSet(JobKind):
                 "queue of Kueue, which admits all pods or none, or leave gang_scheduling out"
             )
         roles = replicas_of_roles(training.distribution)
-        cluster = self._make_cluster(training.name, roles)
+        tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
+        cluster = Cluster.of(roles, [self.address_of(training.name, task) for task in tasks])
         jobs = [_make_replicated_job(role, count, training, settings, step, cluster) for role, count in roles.items()]
         return {
             "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
@@ -73,24 +72,9 @@ class JobSet(JobKind):
             "replicatedJobs": jobs,
         }
 
-    def _make_cluster(self, name: str, roles: Mapping[str, int]) -> Cluster:
-        """Returns the addresses of all processes.
-
-        Raises:
-          ConfigurationError: The name is too long for hosts.
-        """
-        tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
-        longest = max((f"{_host(name, task)}{_POD_SUFFIX}" for task in tasks), key=len)
-        if len(longest) > MAX_NAME_LENGTH:
-            raise ConfigurationError(
-                f"name: the pods of training {name} would have names such as {longest} with {len(longest)} characters, and "
-                f"{MAX_NAME_LENGTH} are allowed; write a name that is shorter by {len(longest) - MAX_NAME_LENGTH}"
-            )
-        return Cluster.of(roles, [self.address_of(name, task) for task in tasks])
-
     def address_of(self, name: str, task: ClusterTask) -> str:
         """Returns the address of a pod, within its own namespace."""
-        return f"{_host(name, task)}.{name}:{PORT}"
+        return f"{name}-{task.file_name}-0.{name}:{PORT}"
 
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a JobSet shall have a pod for."""
@@ -122,10 +106,6 @@ class JobSet(JobKind):
             # suspended yet counts as a failure.
             has_restarted=end.get("reason") == _RESTARTS_USED_UP and not job["spec"].get("suspend"),
         )
-
-
-def _host(name: str, task: ClusterTask) -> str:
-    return f"{name}-{task.file_name}-0"
 
 
 def _make_replicated_job(

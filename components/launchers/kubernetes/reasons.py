@@ -10,13 +10,11 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 _IMAGE = "write another targets.kubeflow.image, or name the secret of its registry in image_pull_secrets"
-_MACHINE = "write other cpu and memory for this component in resources"
 _CREDENTIALS = "create it in the namespace, or change targets.kubeflow.secrets"
 _NO_PACKAGE = (
     "the image lacks tfx-distribute: build it from the Dockerfile of tfx-distribute, or install the package in it, and "
     "write it as targets.kubeflow.image"
 )
-_ONE_OF_COUNT = r"exceeded quota: [^,]*, requested: count/\S+=1, used: count/\S+, limited: count/[^=]+=[1-9]"
 # Kueue's words about a flavor that can never have the pods.
 _NEVER = re.compile(
     r"(insufficient quota for .*? maximum capacity( \([^)]*\))?|resource \S+ unavailable in ClusterQueue"
@@ -31,7 +29,6 @@ _UNCOUNTED = "status unknown for quota"
 # The first pattern that matches decides.
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (r"failed quota: .*must specify", "write cpu and memory for this component in resources, which the quota counts"),
-    (_ONE_OF_COUNT, "delete a job of the namespace that has ended, or wait until another ends and is deleted"),
     (r"LocalQueue \S+ doesn't exist", "write the name of a queue of the namespace in targets.kubeflow.queue"),
     (
         r"namespace doesn't match ClusterQueue selector",
@@ -47,16 +44,11 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         r"violates PodSecurity",
         "write what the namespace asks for in targets.kubeflow.security_context, or run in another namespace",
     ),
-    (
-        r"security context constraint",
-        "write the namespace's own user and groups, or fs_group: null, in targets.kubeflow.security_context",
-    ),
     (r"no PriorityClass", "create the class, or write another targets.kubeflow.gang_scheduling.priority_class"),
     (
         r"serviceaccount .*not found",
         "create it in the namespace, or name another targets.kubeflow.service_account",
     ),
-    (r"(maximum|minimum) \S+ usage per|limit to request ratio", _MACHINE),
     (r"pull image|ErrImage|ImagePull|InvalidImageName", _IMAGE),
     (
         r"persistentvolumeclaim .*not found",

@@ -22,8 +22,8 @@ from tfx_distribute.components.launchers.launcher import Launcher, Limits, Reque
 from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.processes import Process, Processes, ProgressListener
-from tfx_distribute.components.launchers.local.progress_log import ProgressLog
 from tfx_distribute.components.launchers.local.silence import SilenceMonitor
+from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError

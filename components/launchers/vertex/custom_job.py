@@ -78,7 +78,7 @@ class FollowedJob:
             logging.info("CustomJob %s of an earlier attempt: following it: %s", job.name, self._address_of(job))
             self._job = job
         elif not has_result:
-            storage.call_with_retries(lambda: atomic_files.remove(self._error_file))  # that of an earlier job
+            storage.call(self._error_file, lambda: atomic_files.remove(self._error_file))  # that of an earlier job
             self._job, self._failed_at = None, 0.0
             message = service.parse(CustomJob, self._request)
 

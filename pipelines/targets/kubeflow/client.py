@@ -12,7 +12,6 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,50 +51,6 @@ _ADDRESS = (
 _RETRY_LOGGER = logging.getLogger("urllib3.connectionpool")  # logs each attempt
 
 
-@dataclass(frozen=True)
-class Login:
-    """Address and credentials of the API; names and defaults are those of `kfp.Client`.
-
-    Attributes:
-      host: Address of the API; None for the one that kfp finds.
-      namespace: Namespace of the user's runs in a multi-user installation.
-      client_id: Client id of Identity-Aware Proxy.
-      other_client_id: Client id that auth codes are obtained with.
-      other_client_secret: Secret of `other_client_id`.
-      existing_token: An existing token.
-    """
-
-    host: str | None = None
-    namespace: str | None = None
-    client_id: str | None = None
-    other_client_id: str | None = None
-    other_client_secret: str | None = None
-    existing_token: str | None = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run to submit.
-
-    Attributes:
-      name: Name of the pipeline.
-      document: The compiled pipeline, YAML.
-      pipeline_root: Address that artifacts are written under.
-      arguments: Values of the pipeline's parameters; others take their defaults.
-      display_name: Name of the run; None for the name of the pipeline's version.
-      experiment: Kubeflow experiment of the run; None for `Default`.
-      service_account: Kubernetes service account; None for the installation's.
-    """
-
-    name: str
-    document: str
-    pipeline_root: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    display_name: str | None = None
-    experiment: str | None = None
-    service_account: str | None = None
-
-
 class _Client(kfp.Client):
     """kfp's client with a different health check.
 
@@ -123,13 +78,15 @@ class Pipelines:
     """An installation of Kubeflow Pipelines.
 
     ```python
-    pipelines = Pipelines(Login("http://localhost:8080"))
-    submitted = pipelines.submit(Run("mine", document, "gs://bucket/root"))
+    pipelines = Pipelines("http://localhost:8080")
+    submitted = pipelines.submit("mine", document, "gs://bucket/root")
     state = pipelines.wait(submitted.id, print)
     ```
 
     Args:
-      login: Address and credentials.
+      host: Address of the API; None for the one that kfp finds.
+      namespace: Namespace of the user's runs in a multi-user installation.
+      **credentials: Other arguments of `kfp.Client`.
 
     Attributes:
       client: kfp's client.
@@ -139,39 +96,55 @@ class Pipelines:
       ConfigurationError: The API does not answer, or refuses the credentials.
     """
 
-    def __init__(self, login: Login):
-        self._login = login
-        self._host = login.host or "the default address of kfp"
+    def __init__(self, host: str | None = None, namespace: str | None = None, **credentials: str | None):
+        self._login = {"host": host, "namespace": namespace, **credentials}
+        self._host = host or "the default address of kfp"
         self._steps: dict[str, frozenset[str]] = {}  # id of a run -> names of its steps
         self._connect()
 
-    def submit(self, run: Run) -> Submitted:
+    def submit(
+        self,
+        name: str,
+        document: str,
+        pipeline_root: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        display_name: str | None = None,
+        experiment: str | None = None,
+        service_account: str | None = None,
+    ) -> Submitted:
         """Runs a pipeline once.
 
         Uploads it, as a new version if there is a pipeline of that name.
 
         Args:
-          run: The run to submit.
+          name: Name of the pipeline.
+          document: The compiled pipeline, YAML.
+          pipeline_root: Address that artifacts are written under.
+          arguments: Values of the pipeline's parameters; others take their defaults.
+          display_name: Name of the run; None for the name of the pipeline's version.
+          experiment: Kubeflow experiment of the run; None for `Default`.
+          service_account: Kubernetes service account; None for the installation's.
 
         Raises:
           ConfigurationError: The API refuses it.
         """
         # The time is for people to read; two people may submit in the same second.
-        version = f"{run.name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+        version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
         output = io.StringIO()
         with self.explaining_errors(), contextlib.redirect_stdout(output):
-            uploaded = self._upload(run, version)
-            experiment = self.client.create_experiment(run.experiment or "Default", namespace=self.namespace)
+            uploaded = self._upload(name, document, version)
+            created = self.client.create_experiment(experiment or "Default", namespace=self.namespace)
             started = self.client.run_pipeline(
-                experiment_id=experiment.experiment_id,
-                job_name=run.display_name or version,
-                params=dict(run.arguments),
+                experiment_id=created.experiment_id,
+                job_name=display_name or version,
+                params=dict(arguments or {}),
                 pipeline_id=uploaded.pipeline_id,
                 version_id=uploaded.pipeline_version_id,
-                pipeline_root=run.pipeline_root,
-                service_account=run.service_account,
+                pipeline_root=pipeline_root,
+                service_account=service_account,
             )
-        self._steps[started.run_id] = _list_steps(run.document)
+        self._steps[started.run_id] = _list_steps(document)
         # Only kfp knows the address of the run's page, and it only prints it.
         address = re.search(r"Run details: (\S+)", output.getvalue())
         return Submitted(started.run_id, address[1] if address else started.run_id)
@@ -205,10 +178,9 @@ class Pipelines:
             time.sleep(POLL_SECONDS)
 
     def _connect(self) -> None:
-        settings = {name: value for name, value in vars(self._login).items() if value is not None}
         with self.explaining_errors():
             try:
-                self.client = _Client(**settings)
+                self.client = _Client(**{name: value for name, value in self._login.items() if value is not None})
                 is_multi_user = self.client.get_kfp_healthz().multi_user
             except kfp_server_api.ApiException as error:
                 if error.status != _NOT_FOUND:
@@ -217,7 +189,7 @@ class Pipelines:
                     f"--host: what answers at {self._host} has no API of Kubeflow Pipelines 2 there ({error.status}: "
                     f"{_get_message(error)}); {_ADDRESS}"
                 ) from error
-        self.namespace = self._login.namespace or self.client.get_user_namespace() or None
+        self.namespace = self._login["namespace"] or self.client.get_user_namespace() or None
         if is_multi_user is None:
             raise ConfigurationError(
                 f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
@@ -228,20 +200,20 @@ class Pipelines:
                 f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
             )
 
-    def _upload(self, run: Run, version: str) -> Any:
+    def _upload(self, name: str, document: str, version: str) -> Any:
         """Uploads a pipeline, or a new version of it; returns the version."""
         # The client reads files only.
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / f"{run.name}.yaml"
-            file.write_text(run.document, encoding="utf-8")
-            pipeline_id = self._find_pipeline_id(run.name)
+            file = Path(folder) / f"{name}.yaml"
+            file.write_text(document, encoding="utf-8")
+            pipeline_id = self._find_pipeline_id(name)
             if pipeline_id is None:
                 try:
-                    uploaded = self.client.upload_pipeline(str(file), run.name, namespace=self.namespace)
+                    uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
                     return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
                 except kfp_server_api.ApiException as error:
                     # Another user may have uploaded it in the meantime.
-                    pipeline_id = self._find_pipeline_id(run.name) if error.status == _CONFLICT else None
+                    pipeline_id = self._find_pipeline_id(name) if error.status == _CONFLICT else None
                     if pipeline_id is None:
                         raise
             return self.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)

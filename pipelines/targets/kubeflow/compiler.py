@@ -17,13 +17,7 @@ from tfx.orchestration import pipeline as tfx_pipeline
 from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
-from tfx_distribute.pipelines.spec.machines import (
-    DEFAULT,
-    PARAMETER_SERVER,
-    TRAINER_STEP,
-    MachineSpec,
-    machine_of_waiting_step,
-)
+from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.kubeflow import pods, trainer_settings
@@ -102,18 +96,14 @@ def compile_pipeline(
     Raises:
       ConfigurationError: The pipeline cannot run there.
     """
-    by_name = {component.id: component for component in pipeline.components}
-    targets_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
-    defaults = targets_compiler.merge_defaults(by_name, defaults)
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
     checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
-    with (
-        targets_compiler.configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, defaults) as in_step,
-        targets_compiler.fingerprinted_queries(pipeline) as unversioned,
-    ):
-        compiled = targets_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=True)["pipelineSpec"]
-    compiled["defaultPipelineRoot"] = settings.pipeline_root
+    job, defaults, in_step, unversioned = targets_compiler.compile_with_tfx(
+        pipeline, settings.image, resources, defaults, make_launcher, checkpoint_dir, schema_2_1=True
+    )
+    by_name = {component.id: component for component in pipeline.components}
+    compiled = {**job["pipelineSpec"], "defaultPipelineRoot": settings.pipeline_root}
     compiled = pipeline_ir.with_defaults(compiled, defaults)
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
     compiled = pipeline_ir.without_cache(compiled, [*unversioned, *targets_compiler.find_pushers(pipeline)])
@@ -171,11 +161,7 @@ def _step(
     trains_in_step: bool,
 ) -> _Step:
     trains = isinstance(component, targets_compiler.TRAINING)
-    own_spec = (
-        resources.get(targets_compiler.name_of_machine(component, resources))
-        if trains_in_step or not trains
-        else machine_of_waiting_step(resources)
-    )
+    own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
     machine_spec = own_spec or resources.get(DEFAULT) or MachineSpec()
     machine = pods.make_machine(machine_spec, settings.platform)
     resource_spec = pods.make_resource_spec(machine)

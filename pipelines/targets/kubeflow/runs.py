@@ -12,14 +12,10 @@ class KubeflowRuns(Pipelines, RemoteRuns):
     """The runs of an installation of Kubeflow Pipelines.
 
     ```python
-    latest = KubeflowRuns(Login("http://localhost:8080")).list_runs(10)
+    latest = KubeflowRuns("http://localhost:8080").list_runs(10)
     ```
 
-    Args:
-      login: Address and credentials of the API.
-
-    Raises:
-      ConfigurationError: The API does not answer, or refuses the credentials.
+    Args and Raises: those of `Pipelines`.
     """
 
     def list_runs(self, limit: int) -> list[RemoteRun]:

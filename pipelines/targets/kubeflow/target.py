@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.targets.kubeflow.client import Login
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
 
@@ -91,7 +90,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Connects to the API of Kubeflow Pipelines."""
         from tfx_distribute.pipelines.targets.kubeflow.runs import KubeflowRuns
 
-        return KubeflowRuns(_make_login(options))
+        return KubeflowRuns(**_login(options))
 
     def make_manifests(self) -> str:
         """Returns a Role and its RoleBinding, for `kubectl apply -f -`."""
@@ -106,28 +105,19 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.pipelines.targets.kubeflow import client
 
         place = {"host": self.settings.host, "namespace": self.settings.namespace}
-        installation = client.Pipelines(_make_login({**self.options, **place}))
-        run = client.Run(
-            name=self.spec.name,
-            document=package.to_text(),
-            pipeline_root=self.settings.pipeline_root,
-            arguments=arguments,
+        installation = client.Pipelines(**_login({**self.options, **place}))
+        submitted = installation.submit(
+            self.spec.name,
+            package.to_text(),
+            self.settings.pipeline_root,
+            arguments,
             display_name=self.options.get("run_name"),
             experiment=self.settings.experiment,
             service_account=self.settings.service_account,
         )
-        submitted = installation.submit(run)
         return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)
 
 
-def _make_login(options: Mapping[str, Any]) -> "Login":
-    from tfx_distribute.pipelines.targets.kubeflow.client import Login
-
-    return Login(
-        options.get("host"),
-        options.get("namespace"),
-        options.get("iap_client_id"),
-        options.get("other_client_id"),
-        options.get("other_client_secret"),
-        options.get("existing_token"),
-    )
+def _login(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns address and credentials as arguments of `Pipelines`."""
+    return {name.removeprefix("iap_"): options.get(name) for name in KubeflowTarget.run_options}

@@ -55,5 +55,4 @@ def make_tensorboard_arguments(folders: dict[str, str]) -> list[str]:
     for path in folders.values():
         if "," in path:
             raise ConfigurationError(f"RUN: {path} has a comma, with which TensorBoard can show one run only; write one RUN")
-    # Ids of older versions have colons.
-    return ["--logdir_spec", ",".join(f"{name.replace(':', '.')}:{path}" for name, path in folders.items())]
+    return ["--logdir_spec", ",".join(f"{name}:{path}" for name, path in folders.items())]

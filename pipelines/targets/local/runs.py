@@ -1,7 +1,6 @@
 """Finds the runs of this machine in their ML Metadata stores.
 
-Imports neither TFX nor TensorFlow. Works for cached nodes, for runs that failed, and
-for those of older versions.
+Imports neither TFX nor TensorFlow. Works for cached nodes, and for runs that failed.
 """
 
 import contextlib
@@ -30,7 +29,6 @@ from tfx_distribute.trainer_module.job.parameters import GROUPS
 METADATA_FILE = "metadata.sqlite"
 ARTIFACTS = "artifacts"  # in it: <node>/<output>/<execution>
 DEFAULT_ROOTS = "runs"  # has a folder for each pipeline
-_TIME_FORMAT = "%Y%m%d-%H%M%S-%f"  # of the names of log folders
 _STATES = {
     metadata_store_pb2.Execution.COMPLETE: "complete",
     metadata_store_pb2.Execution.CACHED: "cached",
@@ -222,7 +220,8 @@ class _Store:
         state = _find_state([node.state for node in nodes], started, locked_since)
         last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
         contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
-        logs = _find_logs(self._root, context.name, started)
+        folder = self._root / "logs" / context.name
+        logs = folder if folder.is_dir() else None
         run = Run(
             id=context.name,
             pipeline=next((other.name for other in contexts if other.type == "pipeline"), self._root.name),
@@ -358,28 +357,6 @@ def _end_of_log(logs: Path | None) -> float:
     with contextlib.suppress(OSError):
         return (logs / "run.log").stat().st_mtime if logs else 0.0
     return 0.0
-
-
-def _find_logs(root: Path, run: str, started: float) -> Path | None:
-    """Returns the log folder of a run; that of an older version has another name."""
-    logs = root / "logs" / run
-    if logs.is_dir():
-        return logs
-    earlier = []
-    for path in (root / "logs").glob("*-*-*"):
-        with contextlib.suppress(ValueError):
-            time = datetime.strptime(path.name, _TIME_FORMAT).timestamp()
-            if time <= started:
-                earlier.append((time, path))
-    return max(earlier)[1] if earlier and _is_iso(run) else None
-
-
-def _is_iso(run: str) -> bool:
-    try:
-        # Python 3.11 reads other formats too, also that of today's names.
-        return datetime.fromisoformat(run).isoformat() == run
-    except ValueError:
-        return False
 
 
 def _read_best(run: Run) -> dict[str, Any]:

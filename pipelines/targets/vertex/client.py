@@ -5,7 +5,6 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -25,33 +24,12 @@ FINAL_STATES = (*SUCCESS_STATES, "failed", "cancelled")
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run to submit.
-
-    Attributes:
-      name: Name of the pipeline.
-      document: The compiled pipeline, JSON.
-      arguments: Values of the pipeline's parameters; others take their defaults.
-      display_name: Name of the run; None for the pipeline's name.
-      job_id: Id of the job; None for the pipeline's name, the time and a random suffix.
-      labels: Labels in addition to those of the target.
-    """
-
-    name: str
-    document: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    display_name: str | None = None
-    job_id: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-
 class VertexRuns(RemoteRuns):
     """The pipeline jobs of a project in a region.
 
     ```python
     runs = VertexRuns("example-project", "europe-west4")
-    state = runs.wait(runs.submit(Run("mine", document), settings).id, print)
+    state = runs.wait(runs.submit(make_job(document, settings)).id, print)
     ```
 
     Args:
@@ -67,29 +45,34 @@ class VertexRuns(RemoteRuns):
         self._place = (project, region)
         self._client, self._parent = service.connect(utils.PipelineJobClientWithOverride, project, region)
 
-    def submit(self, run: Run, target: VertexSettings) -> Submitted:
-        """Runs a pipeline once."""
+    def submit(self, job: Mapping[str, Any], job_id: str | None = None) -> Submitted:
+        """Runs a pipeline once.
+
+        Args:
+          job: The PipelineJob, JSON; see `make_job`.
+          job_id: Its id; None for the pipeline's name, the time and a random suffix.
+        """
         # Two people may submit in the same second.
-        job_id = run.job_id or f"{run.name}-{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
-        job = service.parse(PipelineJob, _make_job(run, target))
+        suffix = f"{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
         with _explaining_errors():
             created = self._client.create_pipeline_job(
-                parent=self._parent, pipeline_job=job, pipeline_job_id=job_id, timeout=service.REQUEST_SECONDS
+                parent=self._parent,
+                pipeline_job=service.parse(PipelineJob, job),
+                pipeline_job_id=job_id or f"{job['pipelineSpec']['pipelineInfo']['name']}-{suffix}",
+                timeout=service.REQUEST_SECONDS,
             )
         return Submitted(created.name, _make_address("runs", created.name))
 
-    def schedule(self, run: Run, target: VertexSettings, times: Mapping[str, Any]) -> Submitted:
+    def schedule(self, job: Mapping[str, Any], times: Mapping[str, Any]) -> Submitted:
         """Creates a schedule that runs a pipeline repeatedly.
 
         Args:
-          run: The run to repeat.
-          target: Settings of all runs.
+          job: The PipelineJob of each run, JSON; see `make_job`.
           times: Fields of the API's Schedule, such as `cron` and `end_time`.
         """
-        request = {"parent": self._parent, "pipeline_job": _make_job(run, target)}
-        name = run.display_name or run.name
-        document = {"max_concurrent_run_count": 1, **times, "display_name": name, "create_pipeline_job_request": request}
-        message = service.parse(Schedule, document)
+        request = {"parent": self._parent, "pipeline_job": job}
+        document = {"max_concurrent_run_count": 1, **times, "display_name": job["displayName"]}
+        message = service.parse(Schedule, {**document, "create_pipeline_job_request": request})
         client, _ = service.connect(utils.ScheduleClientWithOverride, *self._place)
         with _explaining_errors():
             created = client.create_schedule(parent=self._parent, schedule=message, timeout=service.REQUEST_SECONDS)
@@ -146,17 +129,35 @@ def _explaining_errors() -> Iterator[None]:
         raise ConfigurationError(str(error)) from error
 
 
-def _make_job(run: Run, target: VertexSettings) -> dict[str, Any]:
-    """Returns the compiled PipelineJob with the settings of this run, JSON."""
-    job = json.loads(run.document)
+def make_job(
+    document: str,
+    target: VertexSettings,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    display_name: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Returns a compiled PipelineJob with the settings of a run, JSON.
+
+    Args:
+      document: The compiled pipeline, JSON.
+      target: Settings of the target.
+      arguments: Values of the pipeline's parameters; others take their defaults.
+      display_name: Name of the run; None for the pipeline's name.
+      labels: Labels in addition to those of the target.
+
+    Raises:
+      ConfigurationError: The pipeline has no such parameter.
+    """
+    arguments, job = arguments or {}, json.loads(document)
     declared = job["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
-    for name in run.arguments:
+    for name in arguments:
         if name not in declared:
             raise ConfigurationError(f"{name}: the pipeline has no such parameter; it has {', '.join(sorted(declared))}")
-    values = {name: {_VALUES[declared[name]["type"]]: value} for name, value in run.arguments.items()}
+    values = {name: {_VALUES[declared[name]["type"]]: value} for name, value in arguments.items()}
     config = job["runtimeConfig"]
-    job["displayName"] = run.display_name or run.name
-    job["labels"] = {**job.get("labels", {}), **target.labels, **run.labels}
+    job["displayName"] = display_name or job["displayName"]
+    job["labels"] = {**job.get("labels", {}), **target.labels, **(labels or {})}
     job["runtimeConfig"] = {
         "gcsOutputDirectory": target.pipeline_root,
         "parameters": {**config.get("parameters", {}), **values},

@@ -14,13 +14,7 @@ from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfx_distribute.components.launchers import accelerators
-from tfx_distribute.pipelines.spec.machines import (
-    DEFAULT,
-    PARAMETER_SERVER,
-    TRAINER_STEP,
-    MachineSpec,
-    machine_of_waiting_step,
-)
+from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.vertex import checks
@@ -65,17 +59,13 @@ def compile_pipeline(
     have their own. `default` of `resources` is the machine of all other components, and
     `Trainer` that of Trainers without their own, and of Tuners.
     """
-    by_name = {component.id: component for component in pipeline.components}
-    targets_compiler.check_resources(resources, by_name, PARAMETER_SERVER, TRAINER_STEP)
-    defaults = targets_compiler.merge_defaults(by_name, defaults)
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(vertex_machines.launcher_settings, name, resources, settings)
     checkpoint_dir = vertex_machines.checkpoint_dir(name, settings)
-    with (
-        targets_compiler.configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, defaults) as in_step,
-        targets_compiler.fingerprinted_queries(pipeline) as unversioned,
-    ):
-        job = targets_compiler.compile_with_tfx(pipeline, settings.image, schema_2_1=False)
+    job, defaults, in_step, unversioned = targets_compiler.compile_with_tfx(
+        pipeline, settings.image, resources, defaults, make_launcher, checkpoint_dir, schema_2_1=False
+    )
+    by_name = {component.id: component for component in pipeline.components}
     pipeline_ir.check_references(job["pipelineSpec"])
     spec = pipeline_ir.without_cache(job["pipelineSpec"], [*unversioned, *targets_compiler.find_pushers(pipeline)])
     spec = pipeline_ir.with_guarded_entrypoint(spec)
@@ -100,12 +90,7 @@ def _resources(
     component: base_component.BaseComponent, resources: Mapping[str, MachineSpec], trains_in_step: bool
 ) -> dict[str, Any]:
     """Returns the ResourceSpec of a component's step; empty for none."""
-    waits = isinstance(component, targets_compiler.TRAINING) and not trains_in_step
-    own_spec = (
-        machine_of_waiting_step(resources)
-        if waits
-        else resources.get(targets_compiler.name_of_machine(component, resources))
-    )
+    own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
     # TFX itself ignores the platform_config of file-based ExampleGens.
     if own_spec is None and component.platform_config:
         return dict(json_format.MessageToDict(component.platform_config))

@@ -109,18 +109,17 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         """Runs the pipeline once, or with the option `cron` on a schedule."""
         from tfx_distribute.pipelines.targets.vertex import client
 
-        run = client.Run(
-            name=self.spec.name,
-            document=package.to_text(),
-            arguments=arguments,
+        job = client.make_job(
+            package.to_text(),
+            self.settings,
+            arguments,
             display_name=self.options.get("run_name"),
-            job_id=self.options.get("job_id"),
             labels=dict(label.partition("=")[::2] for label in self.options.get("labels") or ()),
         )
         pipelines = client.VertexRuns(self.settings.project, self.settings.region)
         if cron := self.options.get("cron"):
             times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
-            report(f"schedule {pipelines.schedule(run, self.settings, {'cron': cron, **times}).address}")
+            report(f"schedule {pipelines.schedule(job, {'cron': cron, **times}).address}")
             return True
-        submitted = pipelines.submit(run, self.settings)
+        submitted = pipelines.submit(job, self.options.get("job_id"))
         return follow(submitted, pipelines.wait if wait else None, client.SUCCESS_STATES, report)

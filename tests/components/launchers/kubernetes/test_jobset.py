@@ -17,8 +17,8 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 NAME = "digits-1"
 
 
-def make(distribution, settings=SETTINGS, name=NAME):
-    training = Training(name, "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, 3)
+def make(distribution, settings=SETTINGS):
+    training = Training(NAME, "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, 3)
     return JobSet().make_manifest(training, settings, Step("trainer-pod", "1b4b5a5e", "runner", 1000, 1000))
 
 
@@ -84,15 +84,6 @@ def test_gangs_are_the_training_operator_s():
         ConfigurationError, match="gang_scheduling: is the Training Operator's, and this cluster has JobSets"
     ):
         make(Distribution(), replace(SETTINGS, scheduling_policy={}))
-
-
-def test_a_name_that_leaves_no_room_for_hosts():
-    longest = "d" * 43
-    make(DISTRIBUTIONS["parameter_server"], name=longest)
-    with pytest.raises(
-        ConfigurationError, match=r"with 64 characters, and 63 are allowed; write a name that is shorter by 1$"
-    ):
-        make(DISTRIBUTIONS["parameter_server"], name=f"{longest}d")
 
 
 def read(status, suspend=None):

@@ -56,14 +56,8 @@ def test_what_no_waiting_ends(words, is_final):
     ("words", "remedy"),
     [
         ("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1", "quota of the namespace raised"),
-        (
-            "exceeded quota: q, requested: count/tfjobs.kubeflow.org=1, used: count/tfjobs.kubeflow.org=1, limited: "
-            "count/tfjobs.kubeflow.org=1",
-            "delete a job of the namespace that has ended",
-        ),
         ("ended with exit code 137 (OOMKilled)", "more memory"),
         ('error looking up service account team/x: serviceaccount "x" not found', "targets.kubeflow.service_account"),
-        ("maximum memory usage per Container is 1Gi, but limit is 4Gi", "in resources"),
         ("couldn't find key k in Secret team/s3", "targets.kubeflow.secrets"),
         ('0/1 nodes are available: persistentvolumeclaim "x" not found.', "targets.kubeflow.volumes"),
         ('exec: "python": executable file not found in $PATH', "the image lacks tfx-distribute"),

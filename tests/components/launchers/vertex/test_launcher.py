@@ -1,7 +1,5 @@
 """Tests following CustomJobs on a fake of Vertex AI, through the real SDK."""
 
-import os
-import signal
 import threading
 import time
 import types
@@ -130,14 +128,6 @@ def test_a_job_that_succeeds(api, error_file, caplog):
     assert f"CustomJob {job.name}: succeeded" in caplog.text
 
 
-def test_each_new_state_is_logged(api, error_file, caplog):
-    caplog.set_level("INFO", logger="absl")
-    plan(api, "QUEUED", "PENDING", "RUNNING", "PENDING", "RUNNING", "SUCCEEDED")
-    launch(error_file)
-    logged = [line.rpartition(": ")[2] for line in caplog.text.splitlines() if "CustomJob projects/" in line]
-    assert logged[-6:] == ["queued", "pending", "running", "pending", "running", "succeeded"]
-
-
 @pytest.mark.parametrize(
     ("state", "error", "message"),
     [
@@ -156,21 +146,6 @@ def test_a_job_that_ends_badly(api, error_file, state, error, message):
     assert message in str(raised.value)
     assert "\nits logs: https://console.cloud.google.com/vertex-ai/locations/us-central1/training/" in str(raised.value)
     assert len(jobs(api)) == 1
-
-
-def test_a_job_that_may_succeed_the_next_time_is_created_again(api, error_file, tmp_path):
-    marker = tmp_path / "tried"
-    # A process that has lost a peer exits with 138.
-    path = f"pathlib.Path({str(marker)!r})"
-    script = f"import pathlib, sys; retried = {path}.exists(); {path}.touch(); sys.exit(0 if retried else 138)"
-    launch(error_file, script, max_restarts=1)
-    assert states(api) == ["FAILED", "SUCCEEDED"]
-
-
-def test_restarts_are_counted(api, error_file):
-    with pytest.raises(TrainingError, match=r"(?s)non-zero status of 138.*All 1 restarts \(max_restarts\) are used up"):
-        launch(error_file, "import sys; sys.exit(138)", max_restarts=1)
-    assert len(jobs(api)) == 2
 
 
 def test_a_final_failure_ends_the_job_at_once(api, error_file):
@@ -253,26 +228,11 @@ def test_a_service_that_does_not_answer_any_more(api, error_file):
     assert "Vertex AI did not answer for 5 s; the last error: " in str(background.wait())
 
 
-def test_another_attempt_follows_a_running_job(api, error_file):
-    script = "import time; time.sleep(3)"
-    first = Launch(error_file, script)
-    wait_for_job(api)
-    second = Launch(error_file, script)
-    assert first.wait() is None
-    assert second.wait() is None
-    assert len(jobs(api)) == 1
-
-
 @pytest.mark.parametrize("has_result", [False, True])
 def test_another_attempt_after_success(api, error_file, has_result):
     launch(error_file)
     launch(error_file, has_result=has_result)
     assert len(jobs(api)) == (1 if has_result else 2)
-
-
-def test_nothing_is_trained_again_if_only_the_job_is_gone(api, error_file):
-    launch(error_file, has_result=True)
-    assert not jobs(api)
 
 
 def test_a_job_that_still_runs_after_the_result_is_waited_for(api, error_file):
@@ -311,11 +271,8 @@ def test_a_job_that_is_refused(api, error_file, code, kind, message):
     assert not jobs(api)
 
 
-def test_a_job_that_the_service_or_its_sdk_does_not_accept(api, error_file):
+def test_a_job_that_the_sdk_does_not_accept(api, error_file):
     request = make_request(error_file)
-    request["labels"]["Team"] = "a"
-    with pytest.raises(ConfigurationError, match="Vertex AI refuses: List of found errors: labels: at most 64"):
-        follow(VertexLauncher(SETTINGS), request, Limits(Restarts(0)))
     request["job_spec"]["worker_pool_specs"][0]["machine_spec"]["accelerator_type"] = "NVIDIA_OF_TOMORROW"
     with pytest.raises(ConfigurationError, match=r"the SDK of Vertex AI refuses: .*NVIDIA_OF_TOMORROW"):
         follow(VertexLauncher(SETTINGS), request, Limits(Restarts(0)))
@@ -399,18 +356,6 @@ def test_a_job_that_somebody_deletes(api, error_file):
     background = Launch(error_file, SLEEP)
     api.delete(wait_for_job(api, "RUNNING"))
     assert str(background.wait()).endswith("is gone: somebody has deleted it while it was training")
-
-
-def test_a_terminated_step_cancels_the_job(api, error_file):
-    def terminate() -> None:
-        wait_for_job(api, "RUNNING")
-        time.sleep(0.3)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=terminate, daemon=True).start()
-    with pytest.raises(TerminatedError):
-        launch(error_file, SLEEP)
-    wait_until(lambda: states(api) == ["CANCELLED"])
 
 
 def test_without_credentials(api, error_file, monkeypatch):

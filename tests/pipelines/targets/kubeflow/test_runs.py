@@ -42,8 +42,8 @@ def api(tmp_path, monkeypatch) -> Iterator[KfpApi]:
 
 
 def submit(api: KfpApi, name: str) -> str:
-    run = client.Run("mine", DOCUMENT, "gs://bucket/root", {"epochs": 3}, display_name=name)
-    return client.Pipelines(client.Login(api.url)).submit(run).id
+    pipelines = client.Pipelines(api.url)
+    return pipelines.submit("mine", DOCUMENT, "gs://bucket/root", {"epochs": 3}, display_name=name).id
 
 
 def command(api: KfpApi, *arguments: str) -> Result:
@@ -53,7 +53,7 @@ def command(api: KfpApi, *arguments: str) -> Result:
 def test_list_in_pages(api, monkeypatch):
     monkeypatch.setattr(runs, "PAGE_SIZE", 2)
     ids = [submit(api, f"run {number}") for number in range(5)]
-    connected = runs.KubeflowRuns(client.Login(api.url))
+    connected = runs.KubeflowRuns(api.url)
     assert [run.id for run in connected.list_runs(10)] == ids[::-1]
     assert [run.name for run in connected.list_runs(3)] == ["run 4", "run 3", "run 2"]
 

@@ -20,7 +20,7 @@ from vertex_api import VertexApi
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.targets.vertex import client
-from tfx_distribute.pipelines.targets.vertex.client import Run, VertexRuns
+from tfx_distribute.pipelines.targets.vertex.client import VertexRuns, make_job
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -50,7 +50,7 @@ DOCUMENT: dict[str, Any] = {
     },
     "runtimeConfig": {"gcsOutputDirectory": "gs://other/root", "parameters": {"epochs": {"intValue": 2}}},
 }
-RUN = Run("mine", json.dumps(DOCUMENT))
+JOB = make_job(json.dumps(DOCUMENT), TARGET)
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def task(name: str, state: str = "SUCCEEDED", error: str = "") -> PipelineTaskDe
 
 
 def test_submits(api, runs):
-    run = Run("mine", json.dumps(DOCUMENT), {"epochs": 3}, display_name="tonight", job_id="mine-1", labels={"run": "b"})
-    submitted = runs.submit(run, TARGET)
+    job = make_job(json.dumps(DOCUMENT), TARGET, {"epochs": 3}, display_name="tonight", labels={"run": "b"})
+    submitted = runs.submit(job, "mine-1")
     (job,) = api.all("pipelineJobs")
     assert submitted.id == job.name
     address = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs/mine-1?project="
@@ -92,8 +92,9 @@ def test_submits(api, runs):
 def test_both_kinds_of_run_have_an_interface_to_a_network(api, runs):
     interface = {"network_attachment": "projects/p/regions/us-central1/networkAttachments/a"}
     target = TARGET.model_copy(update={"network": None, "psc_interface_config": interface})
-    runs.submit(RUN, target)
-    runs.schedule(RUN, target, {"cron": "0 3 * * *"})
+    job = make_job(json.dumps(DOCUMENT), target)
+    runs.submit(job)
+    runs.schedule(job, {"cron": "0 3 * * *"})
     (job,), (schedule,) = api.all("pipelineJobs"), api.all("schedules")
     for request in (job, schedule.create_pipeline_job_request.pipeline_job):
         assert request.psc_interface_config.network_attachment == interface["network_attachment"]
@@ -101,13 +102,13 @@ def test_both_kinds_of_run_have_an_interface_to_a_network(api, runs):
 
 
 def test_two_in_the_same_second(api, runs):
-    assert len({runs.submit(RUN, TARGET).id for _ in range(2)}) == 2
+    assert len({runs.submit(JOB).id for _ in range(2)}) == 2
 
 
 def test_follows_a_job_to_its_end(api, runs):
     api.plan("QUEUED", "RUNNING", "SUCCEEDED", tasks=[task("Trainer")])
     lines: list[str] = []
-    name = runs.submit(RUN, TARGET).id
+    name = runs.submit(JOB).id
     api.fail("UNAVAILABLE", times=2)
     assert runs.wait(name, lines.append) == "succeeded"
     assert [line.split() for line in lines] == [["Trainer", "succeeded"]]
@@ -116,12 +117,12 @@ def test_follows_a_job_to_its_end(api, runs):
 def test_tells_what_failed(api, runs):
     api.plan("RUNNING", "FAILED", error="The DAG failed.", tasks=[task("Trainer", "FAILED", "non-zero status of 1.")])
     lines: list[str] = []
-    assert runs.wait(runs.submit(RUN, TARGET).id, lines.append) == "failed"
+    assert runs.wait(runs.submit(JOB).id, lines.append) == "failed"
     assert lines == [f"{'Trainer':28} failed: non-zero status of 1.", "The DAG failed."]
 
 
 def test_does_not_wait_for_ever(api, runs):
-    name = runs.submit(RUN, TARGET).id
+    name = runs.submit(JOB).id
     api.outage(60)
     with pytest.raises(ConfigurationError, match="Vertex AI did not answer for 2 s"):
         runs.wait(name, print)
@@ -138,7 +139,7 @@ def test_does_not_wait_for_ever(api, runs):
 def test_what_is_refused(api, runs, code, message):
     api.fail(code, verb="CreatePipelineJob")
     with pytest.raises(ConfigurationError, match=message):
-        runs.submit(RUN, TARGET)
+        runs.submit(JOB)
 
 
 @pytest.mark.parametrize(
@@ -150,13 +151,13 @@ def test_what_is_refused(api, runs, code, message):
 )
 def test_wrong_parameters(api, runs, values, message):
     with pytest.raises(ConfigurationError, match=message):
-        runs.submit(Run("mine", json.dumps(DOCUMENT), values), TARGET)
+        runs.submit(make_job(json.dumps(DOCUMENT), TARGET, values))
     assert not api.all("pipelineJobs")
 
 
 def test_schedules(api, runs):
     times = {"cron": "TZ=Europe/Zurich 0 3 * * *", "max_run_count": 5, "end_time": "2030-01-01T00:00:00Z"}
-    created = runs.schedule(RUN, TARGET, times)
+    created = runs.schedule(JOB, times)
     (schedule,) = api.all("schedules")
     assert created.id == schedule.name
     assert "/pipelines/schedules/" in created.address
@@ -171,7 +172,7 @@ def test_schedules(api, runs):
 
 def test_list_in_pages(api, runs):
     for number in range(105):
-        runs.submit(Run("mine", json.dumps(DOCUMENT), job_id=f"job-{number}"), TARGET)
+        runs.submit(JOB, f"job-{number}")
     assert [run.id for run in runs.list_runs(3)] == ["job-104", "job-103", "job-102"]
     assert [run.id for run in runs.list_runs(200)] == [f"job-{number}" for number in reversed(range(105))]
 
@@ -182,7 +183,7 @@ def command(name: str, *arguments: object) -> Result:
 
 
 def test_commands_runs(api, runs):
-    name = runs.submit(Run("mine", json.dumps(DOCUMENT), {"epochs": 3}, job_id="job-1"), TARGET).id
+    name = runs.submit(make_job(json.dumps(DOCUMENT), TARGET, {"epochs": 3}), "job-1").id
     api.set_state(name, "RUNNING", tasks=[task("job-1", "RUNNING"), task("Trainer", "FAILED", "no quota")])
     listed = command("runs", "list")
     assert listed.exit_code == 0, listed.output

@@ -1,6 +1,5 @@
 """Reads compiled pipeline files with the types of Vertex AI's SDK and of kfp."""
 
-import json
 import subprocess
 import sys
 
@@ -118,28 +117,6 @@ def test_machines_of_steps(taxi, digits):
     requested = [{"name": "TFX_DISTRIBUTE_REQUESTED_GPUS", "value": accelerator["count"]}]
     assert container(taxi, "Trainer")["env"] == requested, "without which TensorFlow would use the CPU in silence"
     assert "accelerator" not in container(digits, "Trainer")["resources"], "it has others train"
-
-
-def test_data_of_a_declared_version_are_not_read_again(digits):
-    tasks = digits.job["pipelineSpec"]["root"]["dag"]["tasks"]
-    cached = {name for name, task in tasks.items() if task.get("cachingOptions") == {"enableCache": True}}
-    assert set(tasks) - cached == {"Pusher"}, "which sees what is served"
-    task = tasks["DigitsExampleGen"]
-    fingerprint = task["inputs"]["parameters"]["fingerprint"]["runtimeValue"]["constantValue"]["stringValue"]
-    assert json.loads(fingerprint)["content"].endswith(" 1"), "after the hash of its code"
-
-
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_search_has_the_machine_and_the_launcher_of_the_trainer(tmp_path, num_workers):
-    words = ("strategy=multi_worker_mirrored", f"num_workers={num_workers}")
-    package = compiled(project(tmp_path, "digits", tune=TUNE), *words)
-    tuner, trainer = container(package, "Tuner"), container(package, "Trainer")
-    assert (tuner["resources"], tuner.get("env")) == (trainer["resources"], trainer.get("env"))
-    tasks = package.job["pipelineSpec"]["root"]["dag"]["tasks"]
-    assert tasks["Tuner"].get("retryPolicy") == tasks["Trainer"].get("retryPolicy")
-    inputs = {name: tasks[name]["inputs"]["parameters"] for name in ("Tuner", "Trainer")}
-    for name in ("launcher", "strategy", "num_workers", "hparams"):
-        assert inputs["Tuner"][name] == inputs["Trainer"][name]
 
 
 def test_what_the_trainer_is_told(taxi, digits):

@@ -88,11 +88,6 @@ def test_a_reservation_goes_with_the_machine():
             MachineSpec(accelerator="nvidia-l4", machine_type="g2-standard-24"),
             "no 'g2-standard-24' has 1 nvidia-l4; did you mean",
         ),
-        (MachineSpec(accelerator="nvidia-l5"), "accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'?"),
-        (
-            MachineSpec(accelerator="nvidia-l4", accelerator_count=3),
-            "accelerator_count: a machine has 1, 2, 4 or 8 nvidia-l4, not 3",
-        ),
     ],
 )
 def test_machine_that_vertex_ai_has_not(node, message):

@@ -1,39 +1,14 @@
 """Compiles pipelines that are written in Python for Vertex AI."""
 
-from by_hand import latest_blessed, make_model, trained, two_trainers
-from compiled_for_vertex import TARGET, read_launcher
+from by_hand import latest_blessed, make_model
+from compiled_for_vertex import TARGET
 from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types import channel, standard_artifacts
 
-from tfx_distribute.components.launchers import registry
-from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.targets.vertex import compiler
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
-
-
-def test_a_pipeline_written_by_hand_is_told_of_the_target_too():
-    handwritten = trained("gs://bucket/root")
-    before = {component.id: dict(component.exec_properties) for component in handwritten.components}
-    package = compiler.compile_pipeline(handwritten, VertexSettings(**TARGET), {})
-    assert read_launcher(package).image == TARGET["image"]
-    assert read_launcher(package).training == "custom_job", "two workers"
-    assert {component.id: dict(component.exec_properties) for component in handwritten.components} == before
-
-
-def test_each_trainer_has_its_machine_and_its_folder():
-    machines = {"Small": MachineSpec(cpu="4", memory="8Gi"), "Trainer": MachineSpec(machine_type="n1-highmem-64")}
-    handwritten = Pipeline("by-hand", "gs://bucket/root", components=two_trainers())
-    spec = compiler.compile_pipeline(handwritten, VertexSettings(**TARGET), machines).job["pipelineSpec"]
-    for name, worker, training in (("Small", "n2-standard-4", "auto"), ("Large", "n1-highmem-64", "custom_job")):
-        inputs = {
-            key: value["runtimeValue"]["constantValue"].get("stringValue")
-            for key, value in spec["root"]["dag"]["tasks"][name]["inputs"]["parameters"].items()
-        }
-        launcher = registry.from_json(inputs["launcher"])
-        assert (launcher.worker, launcher.training) == ({"machine_type": worker}, training)
-        assert inputs["checkpoint_dir"] == f"gs://bucket/root/by-hand/checkpoints/{name}"
 
 
 def test_resolvers_wait_for_what_the_pipeline_says():

@@ -1,4 +1,4 @@
-from tfx_distribute.components.launchers.local import progress_log
+from tfx_distribute.components.launchers import progress_log
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.lifecycle.progress import Progress
 

@@ -38,6 +38,7 @@ NEWS_SECONDS = 10.0  # between two looks at what the cluster says about a job th
 UNSEEN_SECONDS = 60.0  # for the controller to end a job whose chief has succeeded
 _ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
+_NO_WORKLOAD = "no Workload is seen; see whether the WorkloadPriorityClass in its labels exists, and whether Kueue runs"
 # Parts of the cluster's words that differ each time: ends of names that it makes up,
 # ids of containers, and ports that it connects from.
 _RANDOM = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b|\b[0-9a-f]{12,}\b|:\d+(?=->)")
@@ -66,6 +67,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         self._news: dict[str, str] = {}  # without what differs each time -> words
         self._look_at = self._trained_at = 0.0
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
+        self._is_queued = False
         self._owners: set[str] = set()  # uid of this step's pod
         self._complete = ""  # uid of the chief's pod with which all others ran
 
@@ -272,7 +274,9 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             words = "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"
             said.append((f"{jobs}: ", words, False))
         elif state.phase == "suspended":
-            words = reasons.find_wait(jobs.list_workloads(job))
+            workloads = jobs.list_workloads(job)
+            words = reasons.find_wait(workloads) or ("" if workloads or not self._is_queued else _NO_WORKLOAD)
+            self._is_queued = True  # Kueue had the time between two looks to make one
             said.append((f"{jobs} waits in queue {self.settings.queue}: ", words, True))
         for subject, words, may_be_final in said:
             if not words:

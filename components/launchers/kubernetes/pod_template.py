@@ -142,10 +142,8 @@ def make_pod_template(machine: Machine, pod: PodSettings) -> Document:
         size = {"sizeLimit": machine.shared_memory} if machine.shared_memory else {}
         volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
         mounts.append({"name": SHARED_MEMORY, "mountPath": "/dev/shm"})  # noqa: S108
-    values = {**machine.grace, **pod.variables}
-    for name, count in machine.limits.items():
-        if name.startswith(accelerators.GPU_RESOURCE_PREFIX):
-            values[REQUESTED_GPUS] = count
+    gpus = [count for name, count in machine.limits.items() if name.startswith(accelerators.GPU_RESOURCE_PREFIX)]
+    values = {**({REQUESTED_GPUS: gpus[0]} if gpus else {}), **machine.grace, **pod.variables}
     annotations = dict(NO_SIDECAR)
     container: Document = {"name": CONTAINER, "image": pod.image, "securityContext": NO_PRIVILEGES}
     if pod.metrics_port:

@@ -10,10 +10,13 @@ from tfx_distribute.components.launchers.sigterm import TerminatedError, termina
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_block(number):
-    handler, hook = signal.getsignal(number), sys.unraisablehook
-    with pytest.raises(TerminatedError), terminable():
-        terminate(number)
-    assert (signal.getsignal(number), sys.unraisablehook) == (handler, hook)
+    hook, handler = sys.unraisablehook, signal.signal(number, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        with pytest.raises(TerminatedError), terminable():
+            terminate(number)
+        assert (signal.getsignal(number), sys.unraisablehook) == (signal.SIG_DFL, hook)
+    finally:
+        signal.signal(number, handler)
 
 
 def test_a_signal_that_nohup_ignores_stays_ignored():

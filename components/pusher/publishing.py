@@ -2,7 +2,7 @@
 
 A model server loads the folder with the highest numeric name as soon as it appears. On
 a file system, the model is therefore written under a name that servers ignore, synced,
-and renamed. Object storage, mounted or not, cannot rename a folder: `saved_model.pb` is
+and renamed. Object storage cannot rename a folder, nor can gcsfuse: `saved_model.pb` is
 copied last there, because no server loads a model without it.
 """
 
@@ -195,7 +195,7 @@ def _copy_synced(source: str, target: str) -> None:
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Removes what pushes that were killed long ago have left."""
+    """Removes staging folders of pushes that were killed."""
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         with contextlib.suppress(FileNotFoundError):  # another push was faster

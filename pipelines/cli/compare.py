@@ -60,9 +60,9 @@ def compare(
     shell.check_limits()
     shell.check_environment()
     combinations, module, paths, folder = _load(pipeline, parameters, train_steps, root)
+    from tfx_distribute.pipelines.cli import compare_report, tables
     from tfx_distribute.pipelines.cli import console as console_lib
-    from tfx_distribute.pipelines.cli import tables
-    from tfx_distribute.pipelines.compare import comparison, report
+    from tfx_distribute.pipelines.compare import comparison
 
     outcomes = [comparison.initial_outcome(each) for each in combinations]
     with console_lib.redirect_output(paths.log, verbose, to_stderr=output == "json") as console:
@@ -81,9 +81,9 @@ def compare(
         finally:
             console.print(f"log      {paths.log}", markup=False)
     if any(each.status in ("measured", "failed") for each in outcomes):
-        document = tables.to_json(report.as_document(combinations[0].spec.name, outcomes, train_steps))
+        document = tables.to_json(compare_report.as_document(combinations[0].spec.name, outcomes, train_steps))
         (folder / "comparison.json").write_text(f"{document}\n", encoding="utf-8")
-        click.echo(document if output == "json" else f"\n{report.as_text(outcomes, train_steps)}")
+        click.echo(document if output == "json" else f"\n{compare_report.as_text(outcomes, train_steps)}")
     sys.exit(code)
 
 

@@ -6,6 +6,7 @@ That is TFX's own KubeflowV2DagRunner, and the settings of the Trainer for the t
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
@@ -46,6 +47,23 @@ _WITHIN_VALUE = re.compile(r'__class__\\*": \\*"RuntimeParameter')  # as TFX wri
 SMALL_RETRIES = 1  # of a step that waits while other machines train
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """A pipeline that TFX has compiled.
+
+    Attributes:
+      job: The PipelineJob, JSON.
+      defaults: Default of each pipeline parameter.
+      in_step: Names of the components that train in their own step.
+      unversioned: Names of the ExampleGens whose data may change unnoticed.
+    """
+
+    job: dict[str, Any]
+    defaults: dict[str, Any]
+    in_step: list[str]
+    unversioned: list[str]
+
+
 def compile_with_tfx(
     pipeline: pipeline_lib.Pipeline,
     image: str,
@@ -54,7 +72,7 @@ def compile_with_tfx(
     make_launcher: Callable[[str], LauncherSettings],
     checkpoint_dir: str | None,
     schema_2_1: bool,
-) -> tuple[dict[str, Any], dict[str, Any], list[str], list[str]]:
+) -> Compiled:
     """Compiles a pipeline with TFX, and its Trainers with the settings of the target.
 
     Args:
@@ -67,10 +85,6 @@ def compile_with_tfx(
       schema_2_1: True for the schema 2.1.0 of open-source Kubeflow Pipelines, False for
         2.0.0 of Vertex AI.
 
-    Returns:
-      The PipelineJob, JSON; the defaults of all parameters; what `configured_trainers`
-      and what `fingerprinted_queries` yield.
-
     Raises:
       ConfigurationError: The pipeline cannot run there.
     """
@@ -81,7 +95,7 @@ def compile_with_tfx(
         configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, merged) as in_step,
         fingerprinted_queries(pipeline) as unversioned,
     ):
-        return _compile(pipeline, image, schema_2_1), merged, in_step, unversioned
+        return Compiled(_compile(pipeline, image, schema_2_1), merged, in_step, unversioned)
 
 
 def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:

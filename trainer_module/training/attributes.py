@@ -19,7 +19,7 @@ _Path = tuple[Any, ...]
 
 
 def walk(owner: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what an object keeps in its attributes, each with its path.
+    """Yields the values in an object's attributes, each with its path.
 
     ```python
     dict(walk(task))  # {"networks/teacher/0": <Dense>, ...}

@@ -51,7 +51,6 @@ CALLED: tuple[Callable[..., Any], ...] = (
     StepRunner._eval_step,
     gradients.compute,
     gradients.apply,
-    optimizers.batches_applied,
     optimizers.unwrap,
     normalisation.replica_loss,
     normalisation.replica_mean,

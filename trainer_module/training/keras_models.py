@@ -74,10 +74,10 @@ def state(model: tf.keras.Model) -> dict[str, Any]:
 
 
 def random_states(model: tf.keras.Model) -> list[Any]:
-    """Returns the states of a built model's layers that draw, such as dropout.
+    """Returns the random states of a built model's layers, such as dropout.
 
-    Keras keeps them out of checkpoints, so that a resumed training would repeat what it
-    has drawn.
+    Keras leaves them out of checkpoints: a resumed training would draw the same random
+    numbers again.
     """
     if is_keras_3():
         weights = {id(weight) for weight in model.weights}

@@ -287,7 +287,7 @@ class _Training:
             self._counter.report(self._metrics, message)
 
     def save_last(self) -> None:
-        """Hands the last weights over, and keeps the states that shall stay."""
+        """Hands the last weights over, and copies the training states to keep."""
         if self._sidecar and not self._is_evaluated:
             # The evaluator's last metrics are those of the result.
             _hand_over(self._sidecar, self._epoch, self._counter)

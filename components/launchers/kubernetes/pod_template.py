@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class PodSettings:
-    """What all pods of a training have in common.
+    """Settings that all pods of a training share.
 
     Attributes:
       image: Image with this package.
@@ -131,7 +131,7 @@ def make_pod_template(machine: Machine, pod: PodSettings) -> Document:
 
     Args:
       machine: Where the process runs.
-      pod: What it has in common with all others.
+      pod: Settings that all pods share.
     """
     volumes: list[Document] = []
     mounts: list[Document] = []
@@ -142,8 +142,11 @@ def make_pod_template(machine: Machine, pod: PodSettings) -> Document:
         size = {"sizeLimit": machine.shared_memory} if machine.shared_memory else {}
         volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
         mounts.append({"name": SHARED_MEMORY, "mountPath": "/dev/shm"})  # noqa: S108
-    gpus = [count for name, count in machine.limits.items() if name.startswith(accelerators.GPU_RESOURCE_PREFIX)]
-    values = {**({REQUESTED_GPUS: gpus[0]} if gpus else {}), **machine.grace, **pod.variables}
+    values: dict[str, str] = {}
+    for resource, count in machine.limits.items():
+        if resource.startswith(accelerators.GPU_RESOURCE_PREFIX):
+            values[REQUESTED_GPUS] = count
+    values |= {**machine.grace, **pod.variables}
     annotations = dict(NO_SIDECAR)
     container: Document = {"name": CONTAINER, "image": pod.image, "securityContext": NO_PRIVILEGES}
     if pod.metrics_port:

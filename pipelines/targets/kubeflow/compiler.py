@@ -99,12 +99,13 @@ def compile_pipeline(
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
     checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
-    job, defaults, in_step, unversioned = targets_compiler.compile_with_tfx(
+    by_tfx = targets_compiler.compile_with_tfx(
         pipeline, settings.image, resources, defaults, make_launcher, checkpoint_dir, schema_2_1=True
     )
     by_name = {component.id: component for component in pipeline.components}
-    compiled = {**job["pipelineSpec"], "defaultPipelineRoot": settings.pipeline_root}
-    compiled = pipeline_ir.with_defaults(compiled, defaults)
+    in_step, unversioned = by_tfx.in_step, by_tfx.unversioned
+    compiled = {**by_tfx.job["pipelineSpec"], "defaultPipelineRoot": settings.pipeline_root}
+    compiled = pipeline_ir.with_defaults(compiled, by_tfx.defaults)
     compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
     compiled = pipeline_ir.without_cache(compiled, [*unversioned, *targets_compiler.find_pushers(pipeline)])
     compiled = pipeline_ir.without_resolvers(compiled, settings.image, settings.metadata_service, settings.pipeline_root)

@@ -146,7 +146,7 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
 
 
 def make_pod_settings(target: KubeflowSettings) -> PodSettings:
-    """Returns what all pods of a training have in common."""
+    """Returns the settings that all pods of a training share."""
     return PodSettings(
         image=target.image,
         claims={volume.mount_path: volume.claim for volume in target.volumes},

@@ -14,8 +14,6 @@ class KubeflowRuns(Pipelines, RemoteRuns):
     ```python
     latest = KubeflowRuns("http://localhost:8080").list_runs(10)
     ```
-
-    Args and Raises: those of `Pipelines`.
     """
 
     def list_runs(self, limit: int) -> list[RemoteRun]:

@@ -119,5 +119,5 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
 
 def _login(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns address and credentials as arguments of `Pipelines`."""
+    """Returns address and credentials as arguments of `kfp.Client`."""
     return {name.removeprefix("iap_"): options.get(name) for name in KubeflowTarget.run_options}

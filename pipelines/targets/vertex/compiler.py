@@ -62,10 +62,11 @@ def compile_pipeline(
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(vertex_machines.launcher_settings, name, resources, settings)
     checkpoint_dir = vertex_machines.checkpoint_dir(name, settings)
-    job, defaults, in_step, unversioned = targets_compiler.compile_with_tfx(
+    by_tfx = targets_compiler.compile_with_tfx(
         pipeline, settings.image, resources, defaults, make_launcher, checkpoint_dir, schema_2_1=False
     )
     by_name = {component.id: component for component in pipeline.components}
+    job, in_step, unversioned = by_tfx.job, by_tfx.in_step, by_tfx.unversioned
     pipeline_ir.check_references(job["pipelineSpec"])
     spec = pipeline_ir.without_cache(job["pipelineSpec"], [*unversioned, *targets_compiler.find_pushers(pipeline)])
     spec = pipeline_ir.with_guarded_entrypoint(spec)
@@ -81,7 +82,7 @@ def compile_pipeline(
         spec, targets_compiler.launcher_only_trainers(by_name, in_step), targets_compiler.SMALL_RETRIES
     )
     job["labels"] = {**job["labels"], **settings.labels}
-    parameters = _values(job["pipelineSpec"], defaults)
+    parameters = _values(job["pipelineSpec"], by_tfx.defaults)
     job["runtimeConfig"] = {"gcsOutputDirectory": settings.pipeline_root, "parameters": parameters}
     return Package(job, targets_compiler.warn_of_uncached(unversioned))
 

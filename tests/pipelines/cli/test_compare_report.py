@@ -3,7 +3,7 @@ import math
 
 from compared import outcome, unmeasured
 
-from tfx_distribute.pipelines.compare import report
+from tfx_distribute.pipelines.cli import compare_report
 
 
 def example():
@@ -17,7 +17,7 @@ def example():
 
 
 def test_table():
-    table, reasons, advice = report.as_text(example(), 200).split("\n\n")
+    table, reasons, advice = compare_report.as_text(example(), 200).split("\n\n")
     assert table.splitlines() == [
         "num_workers  batch    examples/s  efficiency  input  peers  loss",
         "1            32       1,000       1.00        10%    -      nan",
@@ -31,12 +31,12 @@ def test_table():
 
 
 def test_nothing_measured():
-    text = report.as_text([unmeasured("failed", "no memory")], 200)
+    text = compare_report.as_text([unmeasured("failed", "no memory")], 200)
     assert text.splitlines()[1:] == ["failed", "", "failed: the training: no memory"]
 
 
 def test_document(request):
-    document = report.as_document("mine", example(), 200)
+    document = compare_report.as_document("mine", example(), 200)
     combinations = document["combinations"]
     assert len({tuple(each) for each in combinations}) == 1
     assert [each["status"] for each in combinations] == ["measured", "measured", "skipped", "failed", "not run"]

@@ -23,9 +23,9 @@ import tensorflow as tf
 from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import time_meter
-from tfx_distribute.trainer_module.training.model_adapters import factory
-from tfx_distribute.trainer_module.training.step_runner import StepRunner
+from tfx_distribute.trainer_module.keras.model_adapters import factory
+from tfx_distribute.trainer_module.loop import time_meter
+from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 
 STEP_SECONDS = 0.005
 STEPS = 100  # of a call

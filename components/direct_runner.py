@@ -39,7 +39,7 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from tfx_distribute.components.module_command import module_command
-from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
+from tfx_distribute.trainer_module.liveness.clock import RunningClock
 
 # Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
 _MAX_FOLDER_BYTES = 80

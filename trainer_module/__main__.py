@@ -12,7 +12,8 @@ from typing import NoReturn
 from tfx_distribute.trainer_module import garbage_collection, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
-from tfx_distribute.trainer_module.lifecycle import best_effort_output, exit_codes, exit_functions
+from tfx_distribute.trainer_module.liveness import exit_codes, exit_functions
+from tfx_distribute.trainer_module.reporting import best_effort_output
 
 
 def main() -> NoReturn:

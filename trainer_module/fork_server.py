@@ -40,7 +40,8 @@ import traceback
 from typing import Any
 
 from tfx_distribute.trainer_module import garbage_collection
-from tfx_distribute.trainer_module.lifecycle import best_effort_output, exit_codes, exit_functions, exposure
+from tfx_distribute.trainer_module.liveness import exit_codes, exit_functions, exposure
+from tfx_distribute.trainer_module.reporting import best_effort_output
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
@@ -200,7 +201,7 @@ def main() -> None:
         import tensorflow as tf
 
         from tfx_distribute.trainer_module import process
-        from tfx_distribute.trainer_module.training import converted_ahead
+        from tfx_distribute.trainer_module.loop import converted_ahead
 
         _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
         converted_ahead.convert()

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import atomic_files, export
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import (
@@ -30,27 +31,16 @@ from tfx_distribute.trainer_module.job.cluster import (
     tf_config_for,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.lifecycle import (
-    atomic_files,
-    exit_codes,
-    history_writer,
-    lease,
-    metrics_server,
-    outages,
-    peer_loss,
-    preemption,
-    printed_progress,
-    process_log,
-    rendezvous,
-    watchdog,
-)
-from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
-from tfx_distribute.trainer_module.lifecycle.process_log import LOGGER
-from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress, Reporter
+from tfx_distribute.trainer_module.liveness import exit_codes, lease, outages, peer_loss, preemption, rendezvous, watchdog
+from tfx_distribute.trainer_module.liveness.failure_report import Failure
+from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, sidecar_evaluator, training_loop
+from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, printed_progress, process_log
+from tfx_distribute.trainer_module.reporting.process_log import LOGGER
+from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.serving.checker import Checker
+from tfx_distribute.trainer_module.state import checkpoint
 from tfx_distribute.trainer_module.strategies import factory, requested_gpus
-from tfx_distribute.trainer_module.training import autograph, checkpoint, coordinator_steps, export, loop, sidecar_evaluator
 from tfx_distribute.trainer_module.user_code import module_loader, run_fn, user_exit
 
 
@@ -194,7 +184,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
             assert job.data is not None, "a job without run_fn has data"
             reporter.enter("importing the module")
             features = Features(job.data, example_functions.load(job.module))
-            model, result = loop.train(job, job.data, features, strategy, reporter, is_chief)
+            model, result = training_loop.train(job, job.data, features, strategy, reporter, is_chief)
             atomic_files.choose_temporary_folder()
             if job.outputs.serving_model_dir:
                 reporter.enter("export")

@@ -20,8 +20,8 @@ from tfx_distribute.components import beam_caches, direct_runner
 from tfx_distribute.components.container import blessed_model, executor_io
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
 from tfx_distribute.components.report import artifact_types
-from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.training import autograph
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.loop import autograph
 
 _RESOLVED = (
     standard_component_specs.INPUT_CONFIG_KEY,

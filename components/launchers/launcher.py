@@ -74,7 +74,7 @@ class Training:
 
     Each runs `python -m tfx_distribute.trainer_module --job JOB_ADDRESS` with the
     variables of `environment`, and with `TF_CONFIG` if there are several. It ends with
-    an exit code of `trainer_module.lifecycle.exit_codes`, which says whether another
+    an exit code of `trainer_module.liveness.exit_codes`, which says whether another
     start may help.
 
     Attributes:

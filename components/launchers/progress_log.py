@@ -5,7 +5,7 @@ import time
 from absl import logging
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
-from tfx_distribute.trainer_module.lifecycle.progress import Progress, describe, log_interval
+from tfx_distribute.trainer_module.reporting.progress import Progress, describe, log_interval
 
 
 class ProgressLog:

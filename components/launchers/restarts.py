@@ -7,7 +7,7 @@ from typing import Literal
 
 from absl import logging
 
-from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 MAX_SECONDS = 30.0  # between two starts
 

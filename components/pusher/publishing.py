@@ -22,8 +22,8 @@ from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.pusher import versions
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import TfxDistributeError
-from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 STAGING_PREFIX = ".pushing-"
 LEFT_SECONDS = 24 * 3600.0  # after which a staging folder is that of a killed push

@@ -14,7 +14,7 @@ from tfx.dsl.io import fileio
 
 from tfx_distribute.components.report import curves, evaluation, features
 from tfx_distribute.components.tuner import trials
-from tfx_distribute.trainer_module.lifecycle import history
+from tfx_distribute.trainer_module.reporting import history
 
 PartT = TypeVar("PartT")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.report.data import Curve, Curves
-from tfx_distribute.trainer_module.lifecycle.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.history import HistoryRecord
 
 MAX_POINTS = 400  # of a curve; a plot has no room for more
 _PREFIX = "epoch_"  # of the names that Keras's TensorBoard callback writes

@@ -22,6 +22,7 @@ from tfx_distribute.components.launchers.launcher import LauncherSettings, Limit
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
     TfxDistributeError,
@@ -30,7 +31,8 @@ from tfx_distribute.trainer_module.errors import (
     explaining_shortage,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
-from tfx_distribute.trainer_module.lifecycle import atomic_files, lease, saved_step
+from tfx_distribute.trainer_module.liveness import lease
+from tfx_distribute.trainer_module.state import saved_step
 
 JOB_FILE = "job.json"
 LEASE_FILE = "followed.json"

@@ -13,12 +13,13 @@ from typing import Any
 import tensorflow as tf
 from tfx import types
 
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, describe_shortage, first_line
 from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, TrainingJob
-from tfx_distribute.trainer_module.lifecycle import atomic_files, saved_step
-from tfx_distribute.trainer_module.lifecycle.saved_step import STATE_FILE
-from tfx_distribute.trainer_module.training.base_model import location
+from tfx_distribute.trainer_module.state import saved_step
+from tfx_distribute.trainer_module.state.base_model import location
+from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
 from tfx_distribute.trainer_module.user_code import fingerprint
 
 IDENTITY_FILE = "identity.json"

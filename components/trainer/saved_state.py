@@ -11,8 +11,8 @@ from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
-from tfx_distribute.trainer_module.lifecycle import ownership
-from tfx_distribute.trainer_module.lifecycle.saved_step import BEST_FILE, STATE_FILE
+from tfx_distribute.trainer_module.state import ownership
+from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 
 
 @contextlib.contextmanager

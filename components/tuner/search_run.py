@@ -14,9 +14,10 @@ from tfx_distribute.components.tuner.search import Search, count_epochs
 from tfx_distribute.components.tuner.trial_jobs import TrialPlan
 from tfx_distribute.components.tuner.trial_launcher import Launch, announce
 from tfx_distribute.components.tuner.workers import Workers
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.lifecycle import atomic_files, saved_step
+from tfx_distribute.trainer_module.state import saved_step
 
 SEARCH_FILE = "search.json"
 # A trial's machines are released some time after its end. For this long, a trial that a

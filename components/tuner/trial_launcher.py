@@ -20,8 +20,8 @@ from tfx_distribute.components.trainer.staging import Artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError, explaining_shortage
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, replicas_of_roles, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.lifecycle import lease
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.liveness import lease
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 # Trains the job of the trial with a number.
 Launch = Callable[[TrainingJob, str], TrainingResult]

@@ -74,7 +74,7 @@ def compare(
             code = INVALID
         except KeyboardInterrupt as interrupt:
             from tfx_distribute.components.launchers.sigterm import TerminatedError
-            from tfx_distribute.trainer_module.lifecycle import exit_codes
+            from tfx_distribute.trainer_module.liveness import exit_codes
 
             console.print("Interrupted. What has been measured so far:")
             code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED

@@ -32,7 +32,7 @@ from tfx_distribute.pipelines.cli.progress_line import (
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
-from tfx_distribute.trainer_module.lifecycle.progress import LOG_SECONDS, Progress, log_interval
+from tfx_distribute.trainer_module.reporting.progress import LOG_SECONDS, Progress, log_interval
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.paths import RunPaths

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from tfx_distribute.pipelines.cli.progress_line import TimeLeft, format_training_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.lifecycle.process_log import as_json
-from tfx_distribute.trainer_module.lifecycle.progress import Progress, log_interval
+from tfx_distribute.trainer_module.reporting.process_log import as_json
+from tfx_distribute.trainer_module.reporting.progress import Progress, log_interval
 
 _SEVERITIES = {"red": "ERROR", "yellow": "WARNING"}
 

@@ -30,12 +30,12 @@ from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.trainer_module import lines, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.lifecycle import process_log
+from tfx_distribute.trainer_module.reporting import process_log
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
-    from tfx_distribute.trainer_module.lifecycle.metrics_server import Metrics
+    from tfx_distribute.trainer_module.reporting.metrics_server import Metrics
 
 
 @click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -148,7 +148,7 @@ def run(
     target, module = load(pipeline, parameters, LocalTarget, {"root": root})
     spec, paths = target.spec, target.paths
     from tfx_distribute.pipelines.cli import console as console_lib
-    from tfx_distribute.trainer_module.lifecycle import metrics_server
+    from tfx_distribute.trainer_module.reporting import metrics_server
 
     metrics = metrics_server.Metrics()
     try:
@@ -167,7 +167,7 @@ def run(
             code = INVALID
         except KeyboardInterrupt as interrupt:
             from tfx_distribute.components.launchers.sigterm import TerminatedError
-            from tfx_distribute.trainer_module.lifecycle import exit_codes
+            from tfx_distribute.trainer_module.liveness import exit_codes
 
             console.print(
                 "Interrupted. The same command continues after the last component that finished and the last saved step."

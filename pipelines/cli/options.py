@@ -8,7 +8,7 @@ import click
 
 from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.targets import target as target_lib
-from tfx_distribute.trainer_module.lifecycle import process_log
+from tfx_distribute.trainer_module.reporting import process_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | None = None) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.results import RunResult
     from tfx_distribute.pipelines.targets.local.runner import NodeEnded, NodeStarted
     from tfx_distribute.trainer_module.job.cluster import ClusterTask
-    from tfx_distribute.trainer_module.lifecycle.progress import Progress
+    from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def run(
@@ -48,7 +48,7 @@ def run(
     with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
         with garbage_collection.paused():
             from tfx_distribute.pipelines.targets.local import runner
-            from tfx_distribute.trainer_module.training import autograph
+            from tfx_distribute.trainer_module.loop import autograph
 
         autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.job.time_use import WAIT, ProcessTime, TimeUse, summarize
-from tfx_distribute.trainer_module.lifecycle.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.history import HistoryRecord
 
 # What a training step consists of. Others, such as tracing, are not part of its speed.
 STEP_ACTIVITIES = ("input", "compute", WAIT)

@@ -22,7 +22,7 @@ from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Outputs
-from tfx_distribute.trainer_module.lifecycle import history
+from tfx_distribute.trainer_module.reporting import history
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluat
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.pipelines.targets import latest_blessing
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.training.base_model import location
+from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
 FINGERPRINT = "fingerprint"  # execution property of all components

@@ -19,7 +19,7 @@ from real_cluster import wait_until
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
-from tfx_distribute.trainer_module.lifecycle import history
+from tfx_distribute.trainer_module.reporting import history
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -9,8 +9,8 @@ import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_distribute.trainer_module.training.base_model import location
-from tfx_distribute.trainer_module.training.base_model.checkpoints import CheckpointSource
+from tfx_distribute.trainer_module.state.base_model import location
+from tfx_distribute.trainer_module.state.base_model.checkpoints import CheckpointSource
 
 pytestmark = pytest.mark.e2e
 

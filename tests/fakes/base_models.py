@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.training import autograph, keras_models
-from tfx_distribute.trainer_module.training.base_model import checkpoints, warm_start
+from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.loop import autograph
+from tfx_distribute.trainer_module.state.base_model import checkpoints, warm_start
 
 K = tf.keras
 

@@ -5,7 +5,7 @@ from typing import Any
 from tfx_distribute.pipelines.compare.combinations import Combination
 from tfx_distribute.pipelines.compare.comparison import Outcome
 from tfx_distribute.pipelines.compare.measurement import Measurement
-from tfx_distribute.trainer_module.lifecycle.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.history import HistoryRecord
 
 
 def record(time: float, step: int, phase: str = "epoch", task: str = "chief-0", **fields: Any) -> HistoryRecord:

@@ -11,7 +11,7 @@ from training import EXAMPLES, TrainingCluster
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingOptions, UserModule
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 EVERY = 10  # training steps between two saves
 STRATEGIES = {

@@ -17,7 +17,7 @@ import importers
 MODULES = (
     "tensorflow",
     "tfx_distribute.trainer_module.process",
-    "tfx_distribute.trainer_module.training.converted_ahead:convert",
+    "tfx_distribute.trainer_module.loop.converted_ahead:convert",
 )
 
 

@@ -120,7 +120,7 @@ def namespace() -> list[str]:
 
     The namespace knows no other user.
     """
-    from tfx_distribute.trainer_module.lifecycle import exposure
+    from tfx_distribute.trainer_module.liveness import exposure
 
     def both() -> list[str]:
         first = exposure.find().value

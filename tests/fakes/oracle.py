@@ -238,8 +238,8 @@ class Cells:
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
         from tfx_distribute.trainer_module.job.step_plan import make_plan
-        from tfx_distribute.trainer_module.training import model_builder
-        from tfx_distribute.trainer_module.training.keras_models import input_names
+        from tfx_distribute.trainer_module.keras import model_builder
+        from tfx_distribute.trainer_module.keras.keras_models import input_names
 
         tf.keras.mixed_precision.set_global_policy("float32")
         job = self.job(kind, BATCH, "fit", drop_remainder=drop_remainder)
@@ -278,8 +278,8 @@ class Cells:
         from tfx_distribute.trainer_module.data import example_functions
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.job import strategy_table
-        from tfx_distribute.trainer_module.lifecycle.progress import Reporter
-        from tfx_distribute.trainer_module.training import loop
+        from tfx_distribute.trainer_module.loop import training_loop
+        from tfx_distribute.trainer_module.reporting.progress import Reporter
 
         tf.keras.mixed_precision.set_global_policy("float32")
         fixed_batches = has_fixed_batches(kind, self.distribution.strategy)
@@ -290,7 +290,7 @@ class Cells:
         user_module.callbacks = lambda context: callbacks(kind, trace)
         reporter = Reporter(os.devnull)
         try:
-            model, _ = loop.train(
+            model, _ = training_loop.train(
                 job, job.data, Features(job.data, example_functions.load(job.module)), self.strategy, reporter, self.is_chief
             )
         except InterruptionError:
@@ -301,18 +301,19 @@ class Cells:
         """Exports a model after one step, and asks it as the Trainer does."""
         import tensorflow as tf
 
+        from tfx_distribute.trainer_module import export
         from tfx_distribute.trainer_module.data import example_functions
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.errors import ConfigurationError
-        from tfx_distribute.trainer_module.lifecycle.progress import Reporter
+        from tfx_distribute.trainer_module.loop import training_loop
+        from tfx_distribute.trainer_module.reporting.progress import Reporter
         from tfx_distribute.trainer_module.serving import asking
-        from tfx_distribute.trainer_module.training import export, loop
 
         tf.keras.mixed_precision.set_global_policy("float32")
         job = self.job(kind, BATCH, kind, epochs=0, train_steps=1)
         features = Features(job.data, example_functions.load(job.module))
         try:
-            model, _ = loop.train(job, job.data, features, self.strategy, Reporter(os.devnull), self.is_chief)
+            model, _ = training_loop.train(job, job.data, features, self.strategy, Reporter(os.devnull), self.is_chief)
         except ConfigurationError:
             raise
         except Exception as error:
@@ -463,8 +464,8 @@ def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data
     from tfx_distribute.trainer_module.errors import ConfigurationError
     from tfx_distribute.trainer_module.job.cluster import ClusterTask, is_server
     from tfx_distribute.trainer_module.job.training_job import Distribution
+    from tfx_distribute.trainer_module.loop import coordinator_steps
     from tfx_distribute.trainer_module.strategies import factory as strategy_lib
-    from tfx_distribute.trainer_module.training import coordinator_steps
 
     is_served = strategy_name == SERVED
     distribution = Distribution(accelerator_type="cpu")
@@ -556,7 +557,7 @@ def main() -> None:
         import tensorflow as tf
 
         from tfx_distribute.trainer_module import process
-        from tfx_distribute.trainer_module.training import autograph, converted_ahead
+        from tfx_distribute.trainer_module.loop import autograph, converted_ahead
 
         _ = process
         autograph.exempt_tf_keras()  # as in a training process, before the import of a user's module

@@ -8,7 +8,7 @@ from tfx_distribute.components.launchers.launcher import Launcher, LauncherSetti
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import TF_CONFIG, Cluster, replicas_of_roles
-from tfx_distribute.trainer_module.lifecycle import exit_codes
+from tfx_distribute.trainer_module.liveness import exit_codes
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from running import free_port
 
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.lifecycle import listening
-from tfx_distribute.trainer_module.lifecycle.lease import LEASE_VARIABLE
+from tfx_distribute.trainer_module.liveness import listening
+from tfx_distribute.trainer_module.liveness.lease import LEASE_VARIABLE
 
 
 class SingleProcesses:
@@ -49,7 +49,7 @@ class SingleProcesses:
         }
         code = (
             "import sys; from tfx_distribute.trainer_module import process; "
-            "from tfx_distribute.trainer_module.lifecycle import peer_loss; "
+            "from tfx_distribute.trainer_module.liveness import peer_loss; "
             "peer_loss.GONE_SECONDS = 3.0; "  # those that serve the chief leave soon after it
             f"{settings}; sys.exit(process.main({str(self._folder / 'job.json')!r}))"
         )

@@ -18,7 +18,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingResult,
     UserModule,
 )
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

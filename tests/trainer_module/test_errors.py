@@ -74,7 +74,7 @@ STACK = """Graph execution error:
 Detected at node CollectiveReduceV2 defined at (most recent call last):
   File "<string>", line 1, in <module>
 
-  File "/trainer_module/training/step_runner.py", line 218, in _mean
+  File "/trainer_module/loop/step_runner.py", line 218, in _mean
     meet()
 
 """

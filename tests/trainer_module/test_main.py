@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.cluster import Cluster
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
-from tfx_distribute.trainer_module.lifecycle import exit_codes
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.liveness import exit_codes
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 pytestmark = pytest.mark.e2e
 
@@ -83,7 +83,7 @@ def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, end):
     job = write_job(cluster, distribution=Distribution("parameter_server"))
     code = (
         "import sys; from tfx_distribute.trainer_module import process; "
-        "from tfx_distribute.trainer_module.training import coordinator_steps; "
+        "from tfx_distribute.trainer_module.loop import coordinator_steps; "
         "coordinator_steps.serve = lambda task, distribution: None; sys.exit(process.main(sys.argv[1]))"
     )
     config = Cluster.of({"chief": 1, "worker": 1, "ps": 1}, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])

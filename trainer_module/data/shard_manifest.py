@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import DataError
-from tfx_distribute.trainer_module.lifecycle import atomic_files
 
 FILE = "manifest.json"
 RAW_EXAMPLES = "raw-examples.tfrecord"  # next to it: a few examples before the transform

@@ -16,7 +16,7 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
-from tfx_distribute.trainer_module.lifecycle import listening
+from tfx_distribute.trainer_module.liveness import listening
 from tfx_distribute.trainer_module.strategies import requested_gpus, tpu
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 

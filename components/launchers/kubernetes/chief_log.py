@@ -10,7 +10,7 @@ from kubernetes import client
 from tfx_distribute.components.launchers.kubernetes.client import LAST_LINES, JobClient
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 OVERLAP_SECONDS = 60  # by which our clock and the cluster's may differ
 

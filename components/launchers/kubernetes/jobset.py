@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     ClusterTask,
     replicas_of_roles,
 )
-from tfx_distribute.trainer_module.lifecycle import exit_codes
+from tfx_distribute.trainer_module.liveness import exit_codes
 
 if TYPE_CHECKING:
     from kubernetes import client

@@ -15,7 +15,8 @@ from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, K
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS, ClusterTask, uses_accelerators
-from tfx_distribute.trainer_module.lifecycle import metrics_server, termination
+from tfx_distribute.trainer_module.liveness import termination
+from tfx_distribute.trainer_module.reporting import metrics_server
 
 Document = dict[str, Any]
 

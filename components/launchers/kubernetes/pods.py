@@ -9,7 +9,7 @@ from datetime import timedelta
 from kubernetes import client
 
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
-from tfx_distribute.trainer_module.lifecycle import exit_codes
+from tfx_distribute.trainer_module.liveness import exit_codes
 
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
 

@@ -19,7 +19,7 @@ from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import keras_environment
-from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
+from tfx_distribute.trainer_module.liveness.exposure import Exposure
 
 START_TIMEOUT = 300.0  # seconds to import TensorFlow, on a machine with much other load
 

@@ -39,8 +39,8 @@ from tfx_distribute.trainer_module.job.cluster import (
     uses_accelerators,
 )
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.lifecycle import saved_step
-from tfx_distribute.trainer_module.lifecycle.progress import LOCAL_HEARTBEATS, Progress
+from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, Progress
+from tfx_distribute.trainer_module.state import saved_step
 from tfx_distribute.trainer_module.user_code import module_copy
 
 # How many heartbeats a process may miss before it is ended, while others give theirs.

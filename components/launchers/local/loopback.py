@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
+from tfx_distribute.trainer_module.liveness.exposure import Exposure
 
 _SEPARATORS = " :"  # of paths in LD_PRELOAD, which has no way to quote them
 _STRANGERS = {

@@ -19,9 +19,9 @@ from tfx_distribute.components.launchers.local.silence import Signs, Silence, Si
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, EVALUATOR, WORKER, ClusterTask
-from tfx_distribute.trainer_module.lifecycle import exit_codes, failure_report, termination
-from tfx_distribute.trainer_module.lifecycle.clock import RunningClock
-from tfx_distribute.trainer_module.lifecycle.progress import PROGRESS_FILE, Progress
+from tfx_distribute.trainer_module.liveness import exit_codes, failure_report, termination
+from tfx_distribute.trainer_module.liveness.clock import RunningClock
+from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
 
 POLL_SECONDS = 0.1
 TERM_SECONDS = 3.0  # for processes to end after SIGTERM

@@ -17,8 +17,9 @@ from tfx_distribute.components.launchers.launcher import Request, State
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.components.launchers.vertex import service
 from tfx_distribute.components.launchers.vertex.launcher import TRAINING_LABEL, VertexTrainingSettings
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
-from tfx_distribute.trainer_module.lifecycle import atomic_files, exit_codes, failure_report
+from tfx_distribute.trainer_module.liveness import exit_codes, failure_report
 
 LAST_REQUEST_SECONDS = 10.0  # for one answer, for a launcher that has to end
 # For the service to answer when jobs are cancelled. After that, a chief ends by itself.

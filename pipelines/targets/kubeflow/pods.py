@@ -19,7 +19,7 @@ from tfx_distribute.components.launchers.kubernetes.pod_template import (
 )
 from tfx_distribute.pipelines.spec.machines import MachineSpec, number
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
-from tfx_distribute.trainer_module.lifecycle import process_log
+from tfx_distribute.trainer_module.reporting import process_log
 
 
 def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machine:

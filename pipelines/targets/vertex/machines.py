@@ -13,7 +13,7 @@ from tfx_distribute.pipelines.machines import machine_checks, machine_types
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.lifecycle import process_log
+from tfx_distribute.trainer_module.reporting import process_log
 
 DEFAULT_MACHINE = "n1-standard-4"  # as in the SDK
 # With a GPU its log may stop, for lack of CPUs: it is taken if it is named. Source:

@@ -26,7 +26,7 @@ from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingResult
-from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 # Launcher -> "module:class" of its harness. A harness that is not there is skipped.
 HARNESSES = {

@@ -1,6 +1,6 @@
 from tfx_distribute.components.launchers import progress_log
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def test_a_day_of_training_is_a_hundred_lines(monkeypatch):

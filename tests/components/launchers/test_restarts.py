@@ -6,7 +6,7 @@ import pytest
 
 from tfx_distribute.components.launchers import restarts as restarts_lib
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
-from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 DIED = Failure("training process worker 0 failed (killed by SIGKILL)\n  its last line")
 OUT_OF_MEMORY = Failure("training process chief failed (exit code 137)", kind="memory")

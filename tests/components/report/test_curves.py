@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfx_distribute.components.report import curves
 from tfx_distribute.components.report.data import Curve
-from tfx_distribute.trainer_module.lifecycle.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.history import HistoryRecord
 
 
 def record(task: str, phase: str, step: int, started: float = 0.0, **values: object) -> HistoryRecord:

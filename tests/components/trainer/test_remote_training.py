@@ -17,6 +17,7 @@ from tfx_distribute.components.launchers.launcher import Launcher, State
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, remote_training
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
@@ -26,8 +27,8 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingResult,
     UserModule,
 )
-from tfx_distribute.trainer_module.lifecycle import atomic_files, lease
-from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+from tfx_distribute.trainer_module.liveness import lease
+from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 RESULT = TrainingResult(1, 32, 10, 1.0, {})
 

@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.components.trainer import saved_state
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Outputs
-from tfx_distribute.trainer_module.lifecycle import atomic_files, ownership
-from tfx_distribute.trainer_module.lifecycle.saved_step import BEST_FILE, STATE_FILE
+from tfx_distribute.trainer_module.state import ownership
+from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 
 
 @pytest.fixture

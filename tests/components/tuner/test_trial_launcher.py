@@ -15,6 +15,7 @@ from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import remote_training
 from tfx_distribute.components.tuner.trial_launcher import trial_launcher
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
@@ -24,7 +25,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingResult,
     UserModule,
 )
-from tfx_distribute.trainer_module.lifecycle import atomic_files, lease
+from tfx_distribute.trainer_module.liveness import lease
 
 JOB = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(epochs=1), Outputs("", "", ""))
 

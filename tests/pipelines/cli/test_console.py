@@ -14,7 +14,7 @@ from tfx_distribute.pipelines.targets.local import commands, runs
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 TRAINING = {"strategy": "mirrored", "num_replicas": 2, "global_batch_size": 64, "train_steps": 440}
 

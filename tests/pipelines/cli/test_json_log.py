@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from tfx_distribute.pipelines.cli import console, json_log
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def test_a_refusal_is_one_line():

@@ -6,7 +6,7 @@ from tfx_distribute.pipelines.cli.progress_line import (
     format_training_line,
 )
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.lifecycle.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def test_line_of_one_process():

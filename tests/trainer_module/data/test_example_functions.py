@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import export
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, UserModule
-from tfx_distribute.trainer_module.training import export
 
 SCHEMA = """
 feature { name: "image" type: BYTES presence { min_fraction: 1 } shape { } }

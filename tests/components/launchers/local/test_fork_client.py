@@ -1,7 +1,7 @@
 import sys
 
 from tfx_distribute.components.launchers.local import fork_client
-from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
+from tfx_distribute.trainer_module.liveness.exposure import Exposure
 
 SERVER = """
 print("started by the site")

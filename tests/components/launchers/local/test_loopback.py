@@ -12,10 +12,10 @@ import pytest
 
 from tfx_distribute.components.launchers.local import loopback
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.lifecycle.exposure import Exposure
+from tfx_distribute.trainer_module.liveness.exposure import Exposure
 
 MODULES = Path(__file__).parents[3] / "fakes"
-FIND = "from tfx_distribute.trainer_module.lifecycle import exposure; print(exposure.find().value)"
+FIND = "from tfx_distribute.trainer_module.liveness import exposure; print(exposure.find().value)"
 WELCOME = b"welcome".hex()
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")

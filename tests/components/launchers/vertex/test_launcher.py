@@ -21,11 +21,11 @@ from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.launchers.vertex import custom_job
 from tfx_distribute.components.launchers.vertex.launcher import TRAINING_LABEL, VertexLauncher
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
-from tfx_distribute.trainer_module.lifecycle import atomic_files
-from tfx_distribute.trainer_module.lifecycle.failure_report import Failure
-from tfx_distribute.trainer_module.lifecycle.saved_step import SavedStep
+from tfx_distribute.trainer_module.liveness.failure_report import Failure
+from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # our exit codes end a job at once
 SLEEP = "import time; time.sleep(60)"

@@ -15,7 +15,7 @@ from tfx_distribute.components.report.data import Curve
 from tfx_distribute.pipelines.targets.local import commands, comparison, report, runs
 from tfx_distribute.pipelines.targets.local.comparison import Difference
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.lifecycle.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.history import HistoryRecord
 
 State = proto.Execution
 OLD, FIRST, SECOND = "20260130-120000-000000", "20260131-120000-000000", "20260131-130000-000000"

@@ -1,0 +1,58 @@
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.keras import keras_metrics, optimizers
+from tfx_distribute.trainer_module.keras.model_adapters import factory
+from tfx_distribute.trainer_module.user_code.task import Task
+
+
+def test_optimizers_of_a_task_of_its_own():
+    """One that a loss scale wraps is one optimizer."""
+
+    class Pair(Task):
+        def __init__(self):
+            self.model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+            self.optimizer = tf.keras.optimizers.SGD()
+            self.critics = []
+
+        def train_step(self, features, label):
+            return tf.constant(0.0)
+
+        eval_step = train_step
+
+    task = Pair()
+    task.model.compile(tf.keras.mixed_precision.LossScaleOptimizer(task.optimizer))
+    adapter = factory.make(task, "f")
+    assert len(adapter.optimizers()) == 1
+    task.optimizer_class = tf.keras.optimizers.SGD
+    task.model.optimizer = tf.keras.optimizers.SGD()  # as one that was loaded has
+    assert adapter.optimizers() == [task.optimizer]
+    task.critics.append(tf.keras.optimizers.SGD())
+    pair = adapter.optimizers()
+    assert len(pair) == 2
+    optimizers.set_global_clipnorm(pair, 0.0)
+    with pytest.raises(ConfigurationError, match="global_clipnorm: the model has 2 optimizers"):
+        optimizers.set_global_clipnorm(pair, 1.0)
+
+
+def test_a_metric_of_a_task_may_have_several_results():
+    class Both(tf.keras.metrics.Mean):
+        def result(self):
+            return {"mean": super().result(), "count": self.count + 0.0}
+
+    class Counts(Task):
+        def __init__(self):
+            self.model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+            self.optimizer = tf.keras.optimizers.SGD()
+            self.metrics = [Both("both")]
+
+        def train_step(self, features, label):
+            self.metrics[0].update_state(features)
+            return tf.constant(0.5)
+
+        eval_step = train_step
+
+    adapter = factory.make(Counts(), "f")
+    adapter.train_step(tf.constant([[1.0], [5.0]]), tf.zeros([2, 1]))
+    assert keras_metrics.as_floats(adapter.metrics()) == {"loss": 0.5, "mean": 3.0, "count": 2.0}

@@ -1,0 +1,71 @@
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.keras.model_adapters import factory
+
+LOSSES = tf.keras.losses
+SPARSE, BINARY = "sparse_categorical_crossentropy", "binary_crossentropy"
+
+
+def own_loss(label, prediction):
+    return tf.reduce_mean(prediction)
+
+
+def features(label, dtype=tf.int64, functions=()):
+    names = [label] if isinstance(label, str) else label.values()
+    return SimpleNamespace(
+        label=label, decoded={name: tf.io.FixedLenFeature([], dtype) for name in names}, functions=functions
+    )
+
+
+def compiled(loss, outputs=1):
+    inputs = tf.keras.Input((2,), name="x")
+    layers = [tf.keras.layers.Dense(3, name=name)(inputs) for name in "ab"[:outputs]]
+    model = tf.keras.Model(inputs, layers if outputs > 1 else layers[0])
+    model.compile("sgd", loss)
+    return factory.make(model, "f")
+
+
+def check(loss, ranges, label="y", outputs=1, **options):
+    compiled(loss, outputs).check_labels(features(label, **options), ranges)
+
+
+@pytest.mark.parametrize("loss", [SPARSE, LOSSES.SparseCategoricalCrossentropy(), LOSSES.sparse_categorical_crossentropy])
+@pytest.mark.parametrize(("low", "high"), [(0, 3), (-1, 2)])
+def test_a_label_is_a_class_of_the_model(loss, low, high):
+    check(loss, {"y": (0, 2)})
+    check(loss, {})
+    with pytest.raises(ConfigurationError, match=f"^label: 'y' has values from {low} to {high}, .* the classes 0 to 2; "):
+        check(loss, {"y": (low, high)})
+
+
+def test_a_label_of_two_classes_is_0_to_1():
+    check(LOSSES.BinaryCrossentropy(), {"y": (0.1, 1.0)})
+    with pytest.raises(ConfigurationError, match="^label: 'y' has values from -1 to 1, .* is for 0 to 1"):
+        check(BINARY, {"y": (-1, 1)})
+
+
+@pytest.mark.parametrize("losses", [{"a": "mse", "b": SPARSE}, ["mse", SPARSE]])
+def test_each_label_is_checked_for_its_loss(losses):
+    label = {"b": "digit", "a": "size"}
+    check(losses, {"size": (-9, 9), "digit": (0, 2)}, label=label, outputs=2)
+    with pytest.raises(ConfigurationError, match="^label: 'digit' has values from 0 to 9"):
+        check(losses, {"size": (-9, 9), "digit": (0, 9)}, label=label, outputs=2)
+
+
+def test_a_text_label_is_refused_for_a_loss_of_keras():
+    with pytest.raises(ConfigurationError, match="^label: 'y' is text, .* tft.compute_and_apply_vocabulary"):
+        check("mse", {}, dtype=tf.string)
+    check(own_loss, {}, dtype=tf.string)
+
+
+@pytest.mark.parametrize(
+    ("loss", "functions"),
+    [(own_loss, ()), ("mse", ()), (LOSSES.SparseCategoricalCrossentropy(ignore_class=-1), ()), (SPARSE, ("decode",))],
+    ids=["own", "mse", "ignored class", "decoded"],
+)
+def test_other_labels_may_have_any_value(loss, functions):
+    check(loss, {"y": (-1, 9)}, functions=functions)

@@ -1,0 +1,78 @@
+"""Tests what runs between the end of the work and the end of the process."""
+
+import subprocess
+import sys
+
+import pytest
+
+START = """
+import atexit, os, sys, time
+from tfx_distribute.trainer_module.liveness import exit_functions
+atexit.register(print, "of another")
+exit_functions.record()
+"""
+
+
+def end(code: str) -> "subprocess.CompletedProcess[str]":
+    """Runs code in a process whose functions of `atexit` are recorded."""
+    words = [sys.executable, "-c", f"{START}\n{code}"]
+    return subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [
+        ("atexit.register(print, 1, end='')\natexit.register(print, 2, sep='')", "2\n1"),
+        ("atexit.register(print, 1)\natexit.unregister(print)", ""),
+        ("atexit.register(print, 1)\natexit.register(sys.exit, 5)\natexit.register(lambda: 1 / 0)", "1\n"),
+        ("atexit.register(lambda: atexit.register(print, 1))", "1\n"),
+        ("@atexit.register\ndef last():\n    print(1)", "1\n"),
+        ("exit_functions.SECONDS = 0.1\natexit.register(print, 1)\natexit.register(time.sleep, 60)", ""),
+    ],
+)
+def test_functions_of_the_module_run_and_no_others(code, printed):
+    done = end(f"{code}\nexit_functions.end(7)")
+    assert (done.returncode, done.stdout) == (7, printed)
+    assert ("took longer than 0.1 s" in done.stderr) == ("sleep" in code)
+    assert ("ZeroDivisionError" in done.stderr) == ("1 / 0" in code)
+
+
+FROM_TENSORFLOW = """
+def joins_async_save():
+    print("joined")
+def removes_file():
+    print("removed")
+joins_async_save.__module__ = "tensorflow.python.checkpoint.async_checkpoint_helper"
+removes_file.__module__ = "tensorflow.python.autograph.pyct.loader"
+for function in (joins_async_save, removes_file):
+    atexit.register(function)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "printed"),
+    [("0", 0, "removed\njoined\n"), ("0, is_child=True", 113, "removed\njoined\n"), ("1", 1, "removed\n")],
+)
+def test_functions_of_tensorflow_that_may_wait_do_not_run_after_a_failure(arguments, code, printed):
+    done = end(f"{FROM_TENSORFLOW}\nexit_functions.end({arguments})")
+    assert (done.returncode, done.stdout) == (code, printed)
+
+
+NO_THREADS = """
+import threading
+def fail(thread):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = fail
+try:
+    exit_functions.end(7)
+finally:
+    print("unwound")
+"""
+
+
+@pytest.mark.parametrize("function", ["", "atexit.register(print, 1)"])
+def test_process_that_may_start_no_thread_ends_all_the_same(function):
+    done = end(f"{function}\n{NO_THREADS}")
+    assert (done.returncode, done.stdout) == (7, "")
+    assert done.stderr.count("can't start new thread") == bool(function)
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,410 @@
+"""Tests faults of real clusters, whose processes die, hang or are asked to stop.
+
+No fault loses more than a save interval, or leaves anything behind.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import faults
+import isolated as isolated_lib
+import numpy as np
+import pytest
+from faults import (
+    EVERY,
+    STRATEGIES,
+    Strike,
+    can_be_struck,
+    continued,
+    fault,
+    saves_before,
+    struck,
+    weights,
+)
+from running import children
+
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance, TrainingOptions, UserModule
+
+pytestmark = pytest.mark.e2e
+
+_undisturbed = {}
+LONG = {
+    "training_options": TrainingOptions(32, epochs=20),
+    "fault_tolerance": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=3),
+}
+
+
+@pytest.fixture
+def faulty(cluster, tmp_path, monkeypatch):
+    """Makes a cluster with faults; only one model and its state may be left."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    made = can_be_struck(cluster)
+    yield made
+    assert children(made.server.pid) == []
+    assert list(temporary.iterdir()) == []
+    assert not [*made.folder.glob("*.partial"), *made.folder.glob("tmp-*")]
+
+
+def undisturbed(faulty, strategy):
+    """Returns result and weights of the same training without faults."""
+    faulty.exporting()
+    if strategy not in _undisturbed:
+        result = faulty.train(STRATEGIES[strategy])
+        _undisturbed[strategy] = result, weights(faulty)
+        shutil.rmtree(faulty.job.outputs.checkpoint_dir)
+        shutil.rmtree(faulty.model)
+    return _undisturbed[strategy]
+
+
+def assert_as_if_nothing_had_been(faulty, strategy, result):
+    expected, expected_weights = undisturbed(faulty, strategy)
+    assert result.train_steps == expected.train_steps
+    assert result.metrics == pytest.approx(expected.metrics, rel=1e-6)  # sums were divided among the replicas anew
+    for own, other in zip(weights(faulty), expected_weights, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+CASES = [
+    ("default", "chief-0"),
+    ("mirrored", "chief-0"),
+    ("central_storage", "chief-0"),
+    ("model_parallel", "chief-0"),
+    ("multi_worker_mirrored", "chief-0"),
+    ("multi_worker_mirrored", "worker-0"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "task"), CASES)
+def test_killed_process_costs_no_more_than_an_interval(faulty, strategy, task):
+    """The result is the same as without the fault. Step 57 is in the second epoch."""
+    undisturbed(faulty, strategy)
+    step = 57 if strategy == "default" else 37
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", task, fault_step=step))
+    (after,) = continued(faulty)
+    assert after in saves_before(step)
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+@pytest.mark.parametrize(("strategy", "task"), [("default", "chief-0"), ("multi_worker_mirrored", "chief-0")])
+def test_killed_in_a_save_the_one_before_counts(faulty, strategy, task):
+    undisturbed(faulty, strategy)
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", task, fault_save=3))
+    assert continued(faulty) == [2 * EVERY]
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+DIES_BETWEEN_EPOCHS = """
+import os, signal, time
+import tensorflow as tf
+from model import build_model
+from tfx_distribute.trainer_module.state import checkpoint
+
+checkpoint.FIRST_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
+
+class Dies(tf.keras.callbacks.Callback):
+    def __init__(self, file):
+        super().__init__()
+        self._file = file
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2 and not os.path.exists(self._file):
+            open(self._file, "w").close()
+            time.sleep(1)  # until the save in the background is complete
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def callbacks(context):
+    decays = tf.keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
+    return [decays, Dies(context.hparams["file"])]
+"""
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
+def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty, strategy):
+    """The learning rate decays once at the beginning of each epoch, resumed or not."""
+    (faulty.folder / "dies.py").write_text(DIES_BETWEEN_EPOCHS)
+    module = UserModule("dies.build_model", (str(faulty.folder), *faulty.job.module.search_path))
+    faulty.exporting()
+    last_weights = []
+    for file in (str(faulty.folder), str(faulty.folder / "died")):  # the first one exists
+        shutil.rmtree(faulty.job.outputs.checkpoint_dir, ignore_errors=True)
+        faulty.train(
+            STRATEGIES[strategy],
+            TrainingOptions(32, epochs=4),
+            module=module,
+            hparams={**faulty.job.hparams, "file": file},
+            fault_tolerance=FaultTolerance(save_checkpoints_secs=3600, heartbeat_timeout_secs=3),
+        )
+        last_weights.append(weights(faulty))
+        shutil.rmtree(faulty.model)
+    assert continued(faulty) == [44]
+    for one, other in zip(*last_weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("strategy", "task"), [("mirrored", "chief-0"), ("multi_worker_mirrored", "worker-0")])
+def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
+    """One process is asked to stop, and all stop without losing a step."""
+    undisturbed(faulty, strategy)
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "terminate", task, fault_step=37))
+    assert continued(faulty) == [37]
+    assert any("asked to stop; saved after training step 37; restart 1 of 3" in message for message in faulty.messages())
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "task", "told"),
+    [
+        ("default", "chief-0", "training process chief failed (it gave no sign of life for "),
+        ("multi_worker_mirrored", "chief-0", "training process chief failed (it gave no sign of life for "),
+        ("multi_worker_mirrored", "worker-0", "training process worker 0 failed (it gave no sign of life for "),
+    ],
+)
+def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
+    undisturbed(faulty, strategy)
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "stop", task, fault_step=37))
+    assert any(told in message for message in faulty.messages()), faulty.messages()
+    (after,) = continued(faulty)
+    assert after in saves_before(37)
+    assert_as_if_nothing_had_been(faulty, strategy, result)
+
+
+class Suspend:
+    """Stops all training processes for a while after each of some training steps.
+
+    Every other time it stops the launcher too.
+    """
+
+    def __init__(self, cluster, seconds, steps):
+        self._cluster, self._seconds, self._steps, self._wakers = cluster, seconds, list(steps), []
+        self.times = 0
+
+    def __call__(self, task, progress):
+        if not self._steps or progress.step < self._steps[0] or (self._wakers and self._wakers[-1].is_alive()):
+            return
+        self._steps.pop(0)
+        self.times += 1
+        pids = children(self._cluster.server.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        self._wakers.append(threading.Thread(target=self._wake, args=(pids,)))
+        self._wakers[-1].start()
+        if self.times % 2 == 0:
+            self._wakers[-1].join(60)
+
+    def _wake(self, pids):
+        time.sleep(self._seconds)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_processes_that_were_suspended_together_go_on(faulty):
+    """With heartbeats every two seconds, a hanging process is given up after six."""
+    suspend = Suspend(faulty, 10, steps=(100, 250))
+    changes = {**LONG, "fault_tolerance": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
+    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
+    assert suspend.times == 2
+    assert faulty.messages() == []
+    assert result.train_steps == 20 * 22
+
+
+SLEEP = "        time.sleep(10**6)"
+HANGS = Path(faults.__file__).with_name("stuck.py").read_text().splitlines().index(SLEEP) + 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "task", "stuck_in", "where"),
+    [
+        ("multi_worker_mirrored", "worker-0", "build_model", rf"worker 0\b.* in build_model \(stuck.py, line {HANGS}\)"),
+        ("default", "chief-0", "step", r"chief\b.* in training step 1\b"),
+    ],
+)
+def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_in, where):
+    """The process gives signs of life all the time, and its peers wait for it."""
+    module = UserModule("stuck.build_model", faulty.job.module.search_path)
+    hparams = {**faulty.job.hparams, "stuck_task": task, "stuck_in": stuck_in}
+    fault_tolerance = FaultTolerance(progress_timeout_secs=6, max_restarts=0)
+    with pytest.raises(TrainingError, match=f"{where}; if it needs more time, write a larger progress_timeout_secs"):
+        faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, fault_tolerance=fault_tolerance)
+    (waiting, *_) = faulty.messages()
+    assert re.search(f"waiting for {where} for [345] s", waiting)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("role", ["worker", "ps"])
+def test_loss_of_a_process_that_serves(faulty, role, number):
+    """Training continues without a worker; after a lost server, from the last save."""
+    strike = Strike(faulty, number, step=100, task=f"{role}-0")
+    result = faulty.train(STRATEGIES["parameter_server"], **LONG, on_progress=strike)
+    assert strike.pids
+    assert result.train_steps == 20 * 44
+    assert result.metrics["val_accuracy"] > 0.9
+    assert len(continued(faulty)) == (1 if role == "ps" else 0)
+    assert len([message for message in faulty.messages() if "restart 1 of 3" in message]) == 1
+
+
+def test_loss_of_the_coordinator(faulty):
+    hparams = fault(faulty, "kill", "chief-0", fault_step=37)
+    result = faulty.train(STRATEGIES["parameter_server"], hparams=hparams)
+    (after,) = continued(faulty)
+    assert struck(faulty)["step"] - after <= EVERY
+    assert result.train_steps == 88
+
+
+def test_all_processes_killed(faulty):
+    strike = Strike(faulty, signal.SIGKILL, step=100)
+    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG, on_progress=strike)
+    assert len(strike.pids) == 2
+    assert len(continued(faulty)) == 1
+    assert result.train_steps == 20 * 22
+
+
+def test_restarts_are_limited(faulty):
+    faulty.exporting()
+    hparams = fault(faulty, "kill", fault_step=37, fault_always=1)
+    with pytest.raises(TrainingError, match=r"(?s)killed by SIGKILL.*All 2 restarts \(max_restarts\) are used up"):
+        faulty.train(hparams=hparams, fault_tolerance=replace(faulty.job.fault_tolerance, max_restarts=2))
+    assert len(continued(faulty)) == 2
+    assert set(continued(faulty)) <= set(saves_before(37))
+    assert not faulty.model.exists()
+
+
+def test_want_of_memory_at_the_same_step_again_is_final(faulty):
+    hparams = fault(faulty, "out of memory", fault_step=37, fault_always=1)
+    with pytest.raises(TrainingError, match=r"(?s)It ran out of memory again"):
+        faulty.train(hparams=hparams)
+    (after,) = continued(faulty)
+    assert after in saves_before(37)
+
+
+def test_mistake_of_the_users_is_final(faulty):
+    with pytest.raises(TrainingError, match="ZeroDivisionError: the user's own mistake"):
+        faulty.train(STRATEGIES["multi_worker_mirrored"], hparams=fault(faulty, "mistake", "worker-0", fault_step=37))
+    assert not any("restart" in message for message in faulty.messages())
+
+
+def interrupted(faulty, strategy):
+    """Trains until Ctrl-C at a report after some steps; returns the last step."""
+
+    hit = []
+
+    def interrupt(task, progress):
+        if progress.step > 100 and not hit:
+            hit.append(progress.step)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        faulty.train(STRATEGIES[strategy], **LONG, on_progress=interrupt)
+    (saved,) = [message for message in faulty.messages() if "saved after training step" in message]
+    return int(saved.rpartition(" ")[2])
+
+
+def test_interrupted_run_goes_on_when_it_is_run_again(faulty):
+    step = interrupted(faulty, "multi_worker_mirrored")
+    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG)
+    assert continued(faulty) == [step]
+    assert result.train_steps == 20 * 22
+
+
+def test_another_strategy_takes_up_what_it_can(faulty):
+    """Two replicas in one process may take over from two processes.
+
+    One replica may not, since it would have other batches.
+    """
+    step = interrupted(faulty, "multi_worker_mirrored")
+    faulty.train(STRATEGIES["default"], **LONG)
+    assert [message for message in faulty.messages() if "from scratch" in message] == [
+        "starts from scratch: the saved state was made with global_batch_size=64 then, 32 now; "
+        "steps_per_epoch=22 then, 44 now; it is kept"
+    ]
+    shutil.rmtree(faulty.job.outputs.checkpoint_dir)
+    step = interrupted(faulty, "multi_worker_mirrored")
+    faulty.train(STRATEGIES["mirrored"], **LONG)
+    assert continued(faulty) == [step]
+
+
+@pytest.mark.parametrize("strategy", ["default", "multi_worker_mirrored"])
+def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path, strategy):
+    (tmp_path / "taken").write_text("a file where the folder should be")
+    outputs = replace(faulty.job.outputs, checkpoint_dir=str(tmp_path / "taken" / "checkpoints"))
+    faulty.train(STRATEGIES[strategy], outputs=outputs)
+    assert any("cannot save the training state, training continues" in message for message in faulty.messages())
+
+
+def test_evaluator_of_another_try_is_not_confused(faulty):
+    """The lost evaluator has left weights and metrics of epochs that are repeated."""
+    distribution = replace(STRATEGIES["multi_worker_mirrored"], num_evaluators=1)
+    hparams = fault(faulty, "kill", "worker-0", fault_step=37)
+    result = faulty.train(distribution, hparams=hparams)
+    assert result.train_steps == 44
+    assert 0 < result.metrics["val_accuracy"] <= 1
+    assert len(list(Path(faulty.job.outputs.model_run_dir).glob("evaluator/*"))) == 1
+
+
+UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
+
+
+@pytest.fixture
+def isolated(tmp_path):
+    """Trains in a separate network and file system, if this machine allows that."""
+    if not shutil.which("unshare") or subprocess.run([*UNSHARE, "ip", "link", "set", "lo", "up"], check=False).returncode:
+        pytest.skip("this machine allows no namespaces")
+
+    def train(how):
+        words = [*UNSHARE, sys.executable, isolated_lib.__file__, how, str(tmp_path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return train
+
+
+def test_network_between_workers_is_cut(isolated):
+    """The only sign that the other is gone is that its heartbeats are missing."""
+    found = isolated("cut")
+    assert found["train_steps"] == 20 * 22
+    assert any("has lost" in message and "restart 1 of 3" in message for message in found["messages"])
+    assert len(found["continued"]) == 1
+
+
+@pytest.mark.parametrize(("how", "saved"), [("full", range(22, 101)), ("read-only", range(100, 200))])
+def test_disk_that_takes_no_more(isolated, how, saved):
+    """Training continues, and the earlier state stays intact.
+
+    It is that of step 100, or on a slow machine of the end of an epoch.
+    """
+    found = isolated(how)
+    assert found["train_steps"] == 20 * 22
+    assert any("cannot save the training state, training continues" in message for message in found["messages"])
+    assert found["saved"] in saved
+    assert [name.partition(".")[0] for name in found["files"]] == ["state", *[f"step-{found['saved']}"] * 3]
+
+
+def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
+    """The dynamic linker only prints a line, so the process has to check by itself."""
+    found = isolated("unguarded")
+    warning = found["messages"][0]
+    assert warning.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
+    assert f"could not be loaded: see {tmp_path / 'log'}" in warning
+    assert "cannot be preloaded" in (tmp_path / "log").read_text()
+
+
+def test_temporary_folder_that_takes_no_more(isolated):
+    """No report and no log can be written from the start of training."""
+    found = isolated("temporary")
+    assert found["train_steps"] == 20 * 22
+    assert found["saved"] in (400, 418)  # step 400, or the end of the last epoch but one
+    assert found["free"] == 0
+    assert re.search(r"job.json cannot be written \(No space left on device\)", found["refused"])

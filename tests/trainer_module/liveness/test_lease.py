@@ -1,0 +1,168 @@
+"""Tests that a training ends by itself when no pipeline step follows it any more."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+import tensorflow as tf
+from running import wait_until
+from single_processes import SingleProcesses
+
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
+from tfx_distribute.trainer_module.liveness import exit_codes, lease
+from tfx_distribute.trainer_module.liveness.failure_report import Failure
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(lease, "ABANDONED_SECONDS", 1.0)
+
+
+def test_signs_of_life_say_when(tmp_path):
+    path = str(tmp_path / "followed.json")
+    assert lease.last_renewal(path) is None
+    held = lease.Lease(path)
+    held.take()
+    first = lease.last_renewal(path)
+    held.renew()
+    assert first is not None
+    assert (lease.last_renewal(path) or 0) >= first
+    (tmp_path / "followed.json").write_text("damaged")
+    assert lease.last_renewal(path) is None
+    assert not held.is_lost()
+
+
+def test_another_process_takes_the_lease(tmp_path):
+    path = str(tmp_path / "followed.json")
+    first, second = lease.Lease(path), lease.Lease(path)
+    first.take()
+    second.take()
+    document = (tmp_path / "followed.json").read_text()
+    first.renew()
+    assert (tmp_path / "followed.json").read_text() == document, "it is not renewed for the second"
+    assert (first.is_lost(), second.is_lost()) == (True, False)
+
+
+def test_a_removed_folder_is_created_again(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(lease.LOGGER, "handlers", [caplog.handler])
+    held = lease.Lease(str(tmp_path / "folder" / "followed.json"))
+    held.renew()
+    assert (tmp_path / "folder" / "followed.json").exists()
+    assert f"somebody has removed {tmp_path / 'folder'}" in caplog.text
+
+
+def test_a_full_disk_has_room_for_a_renewal(tmp_path):
+    path = tmp_path / "followed.json"
+    held = lease.Lease(str(path))
+    held.take()
+    before = path.read_text()
+    for _ in range(2):
+        os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
+        held.renew()
+        assert path.read_text() != before
+        assert not held.is_lost()
+        assert lease.last_renewal(str(path)) is not None
+        assert list(tmp_path.iterdir()) == [path]
+    other = lease.Lease(str(path))
+    os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
+    other.take()
+    assert (held.is_lost(), other.is_lost()) == (True, False)
+
+
+def test_a_full_disk_without_a_lease(tmp_path):
+    os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        lease.Lease(str(tmp_path / "followed.json")).take()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_is_followed_stays(quick, tmp_path):
+    path = str(tmp_path / "followed.json")
+    held = lease.Lease(path)
+    left = threading.Event()
+    ended = threading.Event()
+
+    def renew() -> None:
+        for _ in range(20):  # twice as long as it takes to leave
+            held.renew()
+            ended.wait(0.1)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    threading.Thread(target=lease._watch, args=(path, lease.ABANDONED_SECONDS, left.set), daemon=True).start()
+    thread.join()
+    assert not left.is_set()
+    wait_until(left.is_set)  # nobody renews it now
+
+
+def test_a_file_that_never_comes_is_no_sign_of_life(quick, tmp_path):
+    left = threading.Event()
+    lease._watch(str(tmp_path / "followed.json"), lease.ABANDONED_SECONDS, left.set)
+    assert left.is_set()
+
+
+@pytest.mark.e2e
+def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, forked_trainings, tmp_path):
+    job = replace(
+        cluster.job,
+        training_options=TrainingOptions(32, train_steps=1_000_000, steps_per_execution=20),
+        outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
+    )
+    with SingleProcesses(forked_trainings, job, tmp_path, has_lease=True) as processes:
+        processes.start("chief", "from tfx_distribute.trainer_module.liveness import lease; lease.ABANDONED_SECONDS = 8.0")
+        code = processes.wait(120)["chief"]
+    assert code == exit_codes.ABANDONED, processes.output("chief")
+    assert exit_codes.is_final(code), "controllers must not start it again"
+    assert "no pipeline step has followed this training for 8 s, so it ends" in processes.output("chief")
+    assert list((tmp_path / "state").iterdir()), "it has saved what it had"
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("role", "distribution"),
+    [
+        ("worker", Distribution("multi_worker_mirrored", num_workers=2)),
+        ("ps", Distribution("parameter_server", num_workers=1)),
+        ("chief", Distribution("parameter_server", num_workers=1)),
+        ("evaluator", Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1)),
+    ],
+    ids=["worker", "ps", "coordinator", "evaluator"],
+)
+def test_a_process_whose_peers_have_no_machine_leaves_when_nobody_follows(
+    cluster, forked_trainings, tmp_path, role, distribution
+):
+    """Until then it waits: a limit of its own would fail the training."""
+    settings = (
+        "from tfx_distribute.trainer_module.liveness import lease, peer_loss; peer_loss.COME_SECONDS = 1.0; "
+        "lease.ABANDONED_SECONDS, lease.AFTER_CHIEF_SECONDS = 5.0, 2.0"
+    )
+    with SingleProcesses(
+        forked_trainings, replace(cluster.job, distribution=distribution), tmp_path, has_lease=True
+    ) as processes:
+        processes.start(role, settings)
+        assert processes.wait(120) == {role: exit_codes.ABANDONED}, processes.output(role)
+    assert f"for {5 if role == 'chief' else 7} s, so it ends" in processes.output(role), "the chief is the first to leave"
+
+
+@pytest.mark.e2e
+def test_a_training_that_has_failed_for_good_is_not_begun_again(cluster, tmp_path):
+    """Vertex AI restarts a process and its peers, whatever its exit code."""
+    (tmp_path / "job.json").write_text(cluster.job.to_json())
+    error_file = str(tmp_path / "error.json")
+    Failure("hidden_units: is missing", expected=True).write(error_file)
+    done = subprocess.run(
+        [sys.executable, "-m", "tfx_distribute.trainer_module", "--job", str(tmp_path / "job.json")],
+        env={**os.environ, "TFX_DISTRIBUTE_ERROR": error_file},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == exit_codes.FAILED
+    assert "this training has failed already: hidden_units: is missing" in done.stderr
+    assert json.loads((tmp_path / "error.json").read_text())["message"] == "hidden_units: is missing", "the first one stays"

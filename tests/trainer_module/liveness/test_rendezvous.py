@@ -1,0 +1,137 @@
+"""Tests that the processes of a cluster wait for each other's machines."""
+
+import json
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+from running import free_port, wait_until
+from single_processes import SingleProcesses
+
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
+from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.liveness import lease, listening, rendezvous
+
+
+@pytest.fixture
+def meet(monkeypatch):
+    """Starts a process's wait in a thread; returns the thread and its reports."""
+    monkeypatch.setattr(rendezvous, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(rendezvous, "REPORT_SECONDS", 0.2)
+
+    def start(cluster, role, index, task):
+        addresses = {name: [f"localhost:{port}" for port in ports] for name, ports in cluster.items()}
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": addresses, "task": {"type": role, "index": index}}))
+        reports = []
+        thread = threading.Thread(target=rendezvous.meet, args=(task, reports.append), daemon=True)
+        thread.start()
+        return thread, reports
+
+    return start
+
+
+@pytest.mark.parametrize("chief", ["chief", "worker"], ids=["chief", "worker 0 is the chief"])
+def test_worker_listens_until_the_chief_does(meet, chief):
+    ports = [free_port(), free_port()]
+    cluster = {"chief": ports[:1], "worker": ports[1:]} if chief == "chief" else {"worker": ports}
+    index = 0 if chief == "chief" else 1
+    thread, reports = meet(cluster, "worker", index, ClusterTask("worker", index))
+    wait_until(lambda: listening.listens(f"localhost:{ports[1]}"))
+    wait_until(lambda: reports)
+    assert reports[0] == f"waiting for {ClusterTask(chief, 0)} to start, at localhost:{ports[0]}: nothing listens there yet"
+    with socket.create_server(("localhost", ports[0])):
+        thread.join(20)
+    assert not thread.is_alive()
+    assert not listening.listens(f"localhost:{ports[1]}"), "TensorFlow is to listen there"
+
+
+@pytest.mark.parametrize("chief", ["chief", "worker"], ids=["chief", "worker 0 is the chief"])
+def test_chief_waits_for_all_others(meet, chief):
+    ports = [free_port() for _ in range(3)]
+    cluster = {"chief": ports[:1], "worker": ports[1:2], "ps": ports[2:]} if chief == "chief" else {"worker": ports}
+    thread, _ = meet(cluster, chief, 0, ClusterTask("chief", 0))
+    with socket.create_server(("localhost", ports[1])):
+        thread.join(1)
+        assert thread.is_alive(), "the third is missing"
+        with socket.create_server(("localhost", ports[2])):
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_chief_waits_for_one_that_goes_while_it_waits_for_another(meet):
+    ports = [free_port() for _ in range(3)]
+    thread, reports = meet({"chief": ports[:1], "worker": ports[1:]}, "chief", 0, ClusterTask("chief", 0))
+    with socket.create_server(("localhost", ports[1])):
+        wait_until(lambda: any("worker 1" in report for report in reports))
+    with socket.create_server(("localhost", ports[2])):
+        wait_until(lambda: "worker 0" in reports[-1])
+        assert thread.is_alive()
+        with socket.create_server(("localhost", ports[1])):
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), " to start, at ps-0:2222: the name ps-0 is not known yet"),
+        (
+            TimeoutError("timed out"),
+            ", which does not answer at ps-0:2222 (timed out): does a firewall, such as a NetworkPol",
+        ),
+        (OSError(113, "No route to host"), ", which does not answer at ps-0:2222 ([Errno 113] No route to host): does a"),
+    ],
+)
+def test_what_a_process_waits_for(monkeypatch, error, words):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr(socket, "create_connection", fail)
+    monkeypatch.setattr(rendezvous, "REPORT_SECONDS", 0.0)
+    reports = []
+
+    def report(message):
+        reports.append(message)
+        raise StopIteration  # it would wait for ever
+
+    with pytest.raises(StopIteration):
+        rendezvous._wait_for({ClusterTask("ps", 0): "ps-0:2222"}, report)
+    assert reports[0].startswith(f"waiting for {ClusterTask('ps', 0)}{words}")
+
+
+@pytest.mark.parametrize("addresses", [None, {"chief": [1]}], ids=["no cluster", "with an evaluator"])
+def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses):
+    if addresses:
+        thread, _ = meet(addresses, "chief", 0, ClusterTask("chief", 0))
+        thread.join(20)
+        assert not thread.is_alive()
+    else:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+        rendezvous.meet(ClusterTask("chief", 0), print)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("distribution", "late"),
+    [
+        (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), "chief"),
+        (Distribution("parameter_server", num_workers=1, accelerator_type="cpu"), "worker"),
+    ],
+    ids=["chief", "worker of parameter servers"],
+)
+def test_training_begins_when_the_last_process_has_a_machine(cluster, forked_trainings, tmp_path, distribution, late):
+    lease.Lease(str(tmp_path / "followed.json")).take()
+    roles = replicas_of_roles(distribution)
+    with SingleProcesses(
+        forked_trainings, replace(cluster.job, distribution=distribution), tmp_path, has_lease=True
+    ) as processes:
+        early = [role for role in roles if role != late]
+        for role in early:
+            processes.start(role)
+        for role in early:
+            if role != "chief":  # which listens only once it trains
+                processes.wait_until_listening(role)
+        processes.start(late)
+        assert processes.wait() == dict.fromkeys(roles, 0)
+    assert (tmp_path / "result.json").exists()

@@ -1,0 +1,103 @@
+"""Tests how the coordinator of parameter servers divides its work."""
+
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.loop import coordinator_steps
+
+
+@pytest.mark.parametrize(
+    ("num_batches", "num_workers", "calls"),
+    [
+        (1, 1, 1),
+        (12, 2, 2),
+        (63, 1, 1),
+        (64, 1, 2),
+        (127, 1, 2),
+        (128, 1, 4),
+        (127, 2, 2),
+        (128, 2, 4),
+        (256, 2, 8),
+        (10**6, 3, 12),
+    ],
+)
+def test_short_work_has_few_calls(num_batches, num_workers, calls):
+    assert coordinator_steps.count_calls(num_batches, num_workers) == calls
+
+
+class Model:
+    """Counts the examples that it evaluates."""
+
+    model = SimpleNamespace(run_eagerly=False)
+
+    def __init__(self):
+        self.count = tf.Variable(0)
+
+    def eval_step(self, batch):
+        self.count.assign_add(tf.size(batch))
+
+    def reset_metrics(self):
+        self.count.assign(0)
+
+
+class Pipeline:
+    """Has ten examples to evaluate on, in two parts."""
+
+    options = SimpleNamespace(per_replica_batch_size=2)
+
+    def eval_steps(self, num_replicas):
+        return 5
+
+    def evaluation_part(self, part, parts, batch_size):
+        return tf.data.Dataset.range(10).shard(parts, part).batch(batch_size).map(lambda batch: (batch,))
+
+
+class Coordinator:
+    """Runs what is scheduled, and again if it loses the worker that ran it."""
+
+    lost = 0  # workers that are lost at the end of a part
+
+    def __init__(self, strategy):
+        del strategy
+
+    def create_per_worker_dataset(self, make_dataset):
+        return []
+
+    def schedule(self, function, args):
+        if Coordinator.lost and int(args[0]) == 1:
+            Coordinator.lost -= 1
+            function(*args)
+        function(*args)
+
+    def join(self):
+        pass
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", Coordinator)
+    monkeypatch.setattr(coordinator_steps, "cluster_spec", lambda: SimpleNamespace(num_tasks=lambda _: 2))
+    runner = coordinator_steps.CoordinatorStepRunner.__new__(coordinator_steps.CoordinatorStepRunner)
+    runner._model_adapter, runner._input_pipeline = Model(), Pipeline()
+    runner._strategy = tf.distribute.get_strategy()
+    runner.open(0)
+    return runner
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_an_evaluation_that_loses_a_worker_is_repeated(runner, monkeypatch, lost):
+    """Otherwise, the examples of the part that ran twice would count twice."""
+    monkeypatch.setattr(Coordinator, "lost", lost)
+    for _ in range(2):
+        runner._model_adapter.reset_metrics()
+        runner.evaluate()
+        assert int(runner._model_adapter.count) == 10
+
+
+def test_an_evaluation_is_not_repeated_forever(runner, monkeypatch):
+    monkeypatch.setattr(Coordinator, "lost", 99)
+    with pytest.warns(match="each of 3 evaluations lost a worker"):
+        runner.evaluate()
+    assert (int(runner._model_adapter.count), Coordinator.lost) == (15, 96)

@@ -1,0 +1,134 @@
+"""Tests that a slow process is found, with real processes."""
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.time_use import ProcessTime
+from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions, TrainingOptions, UserModule
+from tfx_distribute.trainer_module.loop import process_times
+from tfx_distribute.trainer_module.reporting import history
+
+TWO_WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
+SLOW = """
+import json, os, time
+import numpy as np
+import tensorflow as tf
+from model import build_model as build_digits
+
+def is_slow():
+    return json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker"
+
+def sleep(seconds):
+    time.sleep(float(seconds))
+    return np.float64(0.0)
+
+def augment(features, label, seed):
+    if not is_slow() or WHAT != "input":
+        return features, label
+    with tf.control_dependencies([tf.numpy_function(sleep, [0.002], tf.float64, stateful=True)]):
+        return {"pixels": tf.identity(features["pixels"])}, label
+
+class Slow(tf.keras.Model):
+    def call(self, inputs, training=False):
+        outputs = super().call(inputs)
+        if not training or not is_slow() or WHAT != "compute":
+            return outputs
+        with tf.control_dependencies([tf.numpy_function(sleep, [0.05], tf.float64, stateful=True)]):
+            return tf.identity(outputs)
+
+def build_model(context):
+    model = build_digits(context)
+    slow = Slow(model.inputs, model.outputs)
+    slow.compile(model.optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return slow
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("what", ["input", "compute"])
+def test_the_slow_one_of_two_workers_is_named(cluster, tmp_path, what):
+    name = f"slow_{what}"
+    (tmp_path / f"{name}.py").write_text(f"WHAT = {what!r}\n{SLOW}")
+    result = cluster.train(
+        TWO_WORKERS,
+        TrainingOptions(32, train_steps=100, steps_per_epoch=50),
+        module=UserModule(f"{name}.build_model", (str(tmp_path), *cluster.job.module.search_path)),
+        input_options=InputOptions(num_parallel_calls=1),
+    )
+    time_use = result.time_use
+    assert (time_use.slowest, time_use.reason) == ("worker-0", what), time_use
+    slow, fast = (next(p for p in time_use.processes if p.task == task) for task in ("worker-0", "chief-0"))
+    assert slow.seconds[what] > 4.0, "it slept for 5 s or more"
+    assert slow.seconds[what] > 2.0 * fast.seconds[what]
+    assert fast.seconds["wait_for_peers"] > 2.0 * slow.seconds["wait_for_peers"]
+    messages = [progress.message for task, progress in cluster.reports if task.role == "chief"]
+    assert any(message.startswith("worker 0 holds the others back for ") for message in messages)
+
+    records = history.read(cluster.job.outputs.model_run_dir)
+    assert {record.task for record in records} == {"chief-0", "worker-0"}
+    from_history = history.time_use(records)
+    assert (from_history.slowest, from_history.reason) == (time_use.slowest, time_use.reason)
+    epochs = [record for record in records if record.phase == "epoch" and record.task == "chief-0"]
+    assert [(record.epoch, record.epochs, record.step) for record in epochs] == [(1, 2, 50), (2, 2, 100)]
+    assert "val_loss" in epochs[0].metrics
+    assert epochs[0].learning_rate == pytest.approx(0.002)
+    assert records[-1].phase == "done"
+
+    shares = read_scalars(f"{cluster.job.outputs.model_run_dir}/processes/worker-0")
+    assert shares[f"time/{what}"] > 0.5, "of the last epoch"
+
+
+@pytest.mark.e2e
+def test_the_slow_one_is_named_where_waiting_is_part_of_computing(cluster, tmp_path):
+    """As on GPUs."""
+    patch = "from tfx_distribute.trainer_module.loop import step_timing\nstep_timing.computes_behind_host = lambda: True"
+    (tmp_path / "slow_behind.py").write_text(f"{patch}\nWHAT = 'input'\n{SLOW}")
+    time_use = cluster.train(
+        TWO_WORKERS,
+        TrainingOptions(32, train_steps=150, steps_per_epoch=30),
+        module=UserModule("slow_behind.build_model", (str(tmp_path), *cluster.job.module.search_path)),
+        input_options=InputOptions(num_parallel_calls=1),
+    ).time_use
+    assert all("wait_for_peers" not in process.seconds for process in time_use.processes)
+    assert (time_use.slowest, time_use.reason) == ("worker-0", "input"), time_use
+    remarks = [task.role for task, progress in cluster.reports if "holds the others back" in progress.message]
+    assert set(remarks) == {"chief"}, "each process knows it, and one says it"
+
+
+def read_scalars(folder):
+    """Returns the last value of each scalar of a TensorBoard run, by tag."""
+    values = {}
+    for file in tf.io.gfile.glob(f"{folder}/*"):
+        for event in tf.compat.v1.train.summary_iterator(file):
+            for value in event.summary.value:
+                values[value.tag] = float(tf.make_ndarray(value.tensor))
+    return values
+
+
+def test_a_process_that_becomes_slow_late_is_named_soon():
+    recent, hour = process_times.RecentTimes(0.0), 3600.0
+    for minute in range(1, 24 * 60 + 6):
+        late = max(0.0, 60.0 * minute - 24 * hour)
+        even = 60.0 * minute - late
+        fast = ProcessTime("chief-0", {"compute": even + late / 2, "wait_for_peers": late / 2})
+        slow = ProcessTime("worker-0", {"compute": even + late}, {"cpu_wait_seconds": late})
+        time_use = recent.add(60.0 * minute, [fast, slow])
+        assert late or not time_use.slowest
+    assert (time_use.slowest, time_use.reason, time_use.held_back) == ("worker-0", "busy_core", 0.25)
+    assert len(recent._before) < 15
+
+
+def test_times_travel_as_numbers():
+    rows = [
+        process_times.encode(ClusterTask("worker", 1), {"input": 1.5, "compute": 2.0}, {"cpu_seconds": 3.0}),
+        process_times.encode(ClusterTask("worker", 1), {"input": 1.5, "compute": 2.0}, {"cpu_seconds": 3.0}),
+        process_times.encode(ClusterTask("chief", 0), {"input": 0.5}, {}),
+    ]
+    chief, worker = process_times.decode(rows)
+    assert (chief.task, chief.seconds, chief.counters) == ("chief-0", {"input": 0.5}, {})
+    assert (worker.task, worker.seconds, worker.counters) == (
+        "worker-1",
+        {"input": 1.5, "compute": 2.0},
+        {"cpu_seconds": 3.0},
+    )

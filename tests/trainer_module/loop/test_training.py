@@ -1,0 +1,238 @@
+"""Trains modules on real clusters of processes on loopback."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from training import EXAMPLES
+
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingOptions, UserModule
+
+pytestmark = pytest.mark.e2e
+
+
+def test_learning_rate_of_many_replicas(cluster):
+    """Scaling by two is the same as doubling the learning rate in the module."""
+    distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
+    scaled = cluster.train(distribution, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear"))
+    by_hand = cluster.train(
+        distribution, TrainingOptions(32, train_steps=30), hparams={"hidden_units": 64, "learning_rate": 0.004}
+    )
+    plain = cluster.train(distribution, TrainingOptions(32, train_steps=30))
+    assert scaled.metrics["loss"] == pytest.approx(by_hand.metrics["loss"], rel=1e-4)
+    assert scaled.metrics["loss"] < plain.metrics["loss"]
+    workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
+    warmed = cluster.train(workers, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear", warmup_steps=20))
+    assert scaled.metrics["loss"] < warmed.metrics["loss"]
+
+
+OWN_STEPS = """
+import tensorflow as tf
+
+def loss(truth, prediction):
+    each = tf.keras.losses.sparse_categorical_crossentropy(truth, prediction)
+    if tf.reduce_mean(each) > 1.0:  # AutoGraph has to convert this, though Keras's own code is exempt
+        return each * 2.0
+    return each
+
+class Model(tf.keras.Model):
+    def train_step(self, data):
+        logs = super().train_step(data)
+        logs["learning_rate"] = self.optimizer.learning_rate
+        return logs
+
+def build_model(context):
+    assert context.num_replicas == 2 and context.global_batch_size == 64
+    assert context.label == "digit" and set(context.inputs) == {"pixels"}
+    pixels = tf.keras.Input((64,), name="pixels")
+    hidden = tf.keras.layers.Dense(32, activation="relu", kernel_regularizer="l2")(pixels)
+    model = Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(tf.keras.layers.Dropout(0.1)(hidden)))
+    schedule = tf.keras.optimizers.schedules.CosineDecay(0.01, context.train_steps)
+    model.compile(tf.keras.optimizers.Adam(schedule), loss, ["accuracy"])
+    return model
+"""
+
+
+def test_what_a_keras_user_may_override(cluster, tmp_path):
+    """A train_step, a loss with branches, regularisers, dropout, a schedule."""
+    (tmp_path / "own_steps.py").write_text(OWN_STEPS)
+    result = cluster.train(
+        Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
+        TrainingOptions(32, epochs=6),
+        module=UserModule("own_steps.build_model", (str(tmp_path),)),
+    )
+    assert result.metrics["val_accuracy"] > 0.8
+
+
+CALLBACKS = """
+import sys, tensorflow as tf
+sys.path.append(%r)
+from model import build_model
+
+class Count(tf.keras.callbacks.Callback):
+    losses = []
+    def on_train_batch_end(self, batch, logs=None):
+        assert logs["loss"] > 0
+        self.losses.append(logs["loss"])
+    def on_train_end(self, logs=None):
+        with open("%s/" + str(self.chief), "w") as file:
+            file.write(str(self.losses))
+
+def callbacks(context):
+    count = Count()
+    count.chief = context.is_chief
+    return [count, tf.keras.callbacks.EarlyStopping("accuracy", min_delta=1.0, patience=1)]
+"""
+
+
+def test_callbacks_of_the_module(cluster, tmp_path):
+    """Hooks are called for each batch; a callback can stop training everywhere."""
+    (tmp_path / "own_callbacks.py").write_text(CALLBACKS % (str(EXAMPLES / "digits"), tmp_path))
+    result = cluster.train(
+        Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+        TrainingOptions(32, epochs=9),
+        module=UserModule("own_callbacks.build_model", (str(tmp_path),)),
+    )
+    assert result.train_steps == 44, "no accuracy rises by 1 from the first epoch to the second"
+    chief, worker = (json.loads((tmp_path / name).read_text()) for name in ("True", "False"))
+    assert len(chief) == 44
+    assert chief == worker, "or a callback that sets the learning rate would set another one in each process"
+
+
+SEVERAL_VALUES = """
+import tensorflow as tf
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(pixels))
+    model.compile("adam", "sparse_categorical_crossentropy", [PerDigit()])
+    return model
+
+class PerDigit(tf.keras.metrics.MeanTensor):
+    def __init__(self):
+        super().__init__(name="mean_probability")
+    def update_state(self, truth, prediction, sample_weight=None):
+        return super().update_state(tf.reduce_mean(prediction, axis=0))
+"""
+
+
+@pytest.mark.parametrize("num_evaluators", [0, 1])
+def test_metric_of_several_values(cluster, tmp_path, num_evaluators):
+    (tmp_path / "own_metric.py").write_text(SEVERAL_VALUES)
+    workers = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=num_evaluators, accelerator_type="cpu")
+    metrics = cluster.train(workers, module=UserModule("own_metric.build_model", (str(tmp_path),))).metrics
+    for prefix in ("mean", "val_mean"):
+        named = [f"{prefix}_probability_{digit}" for digit in range(10)]
+        assert [name for name in metrics if name.startswith(prefix)] == named
+    assert sum(metrics[f"val_mean_probability_{digit}"] for digit in range(10)) == pytest.approx(1.0, rel=1e-4)
+
+
+def test_message_of_a_module_that_exits_is_reported(cluster, tmp_path):
+    (tmp_path / "own_exit.py").write_text("import sys\ndef build_model(context):\n    sys.exit('DATA_DIR is not set')\n")
+    with pytest.raises(TrainingError, match="DATA_DIR is not set"):
+        cluster.train(module=UserModule("own_exit.build_model", (str(tmp_path),)))
+
+
+def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch):
+    monkeypatch.setenv(
+        "TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}'
+    )
+    from tfx_distribute.components.launchers.local.fork_client import ForkServer
+
+    with ForkServer(cluster.folder / "log") as server:
+        cluster.exporting().server = server
+        assert cluster.train(training_options=TrainingOptions(64, train_steps=2)).train_steps == 2
+    assert cluster.model.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "keras_version"),
+    [
+        (Distribution("default"), 2),
+        (Distribution("mirrored", accelerator_count=2, accelerator_type="cpu"), 3),
+        (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 2),
+    ],
+    ids=lambda value: getattr(value, "strategy", value),
+)
+def test_training_continues_from_the_end_of_a_shorter_one(cluster, request, tmp_path, distribution, keras_version):
+    """As trials of a search do, which export no model."""
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+
+    def train(epochs: int, state: str):
+        outputs = Outputs("", str(tmp_path / "run"), str(tmp_path / "result.json"), str(tmp_path / state), saves_end=True)
+        options = TrainingOptions(64, epochs=epochs, keras_version=keras_version)
+        return cluster.train(distribution, options, outputs=outputs)
+
+    whole = train(3, "whole")
+    train(1, "parts")
+    assert cluster.messages() == []
+    continued = train(3, "parts")
+    roles = ("chief", "worker")[: distribution.num_workers]
+    for role in roles:
+        assert cluster.messages(role) == [f"continues after training step {whole.train_steps // 3}"]
+    assert continued.train_steps == whole.train_steps
+    assert continued.metrics == pytest.approx(whole.metrics, abs=1e-6)
+    # One that was killed after its last save still has its metrics.
+    again = train(3, "parts")
+    assert again.metrics == pytest.approx(whole.metrics, abs=1e-6)
+    assert not cluster.model.exists()
+
+
+UNEVEN = """
+import json, os, sys
+sys.path.append(%r)
+from model import build_model as digits_model
+from tfx_distribute.trainer_module.loop.step_runner import StepRunner
+
+def build_model(context):
+    # Without agreement, the two processes would divide the same steps into calls of very
+    # different length.
+    assert hasattr(StepRunner, "call_seconds")
+    StepRunner.call_seconds = {"chief": 0.01, "worker": 5.0}[json.loads(os.environ["TF_CONFIG"])["task"]["type"]]
+    return digits_model(context)
+"""
+
+
+def test_processes_agree_on_the_length_of_calls(cluster, tmp_path):
+    (tmp_path / "own_uneven.py").write_text(UNEVEN % str(EXAMPLES / "digits"))
+    result = cluster.train(
+        Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+        TrainingOptions(32, train_steps=400),
+        module=UserModule("own_uneven.build_model", (str(tmp_path),)),
+    )
+    assert result.train_steps == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "return 3",
+            "own_wrong.build_model returned builtins.int; return a compiled Keras 2 model, or a task with train_step",
+        ),
+        (
+            "import tensorflow as tf; i = tf.keras.Input((64,)); return tf.keras.Model(i, tf.keras.layers.Dense(1)(i))",
+            "own_wrong.build_model returned a model that is not compiled",
+        ),
+    ],
+)
+def test_anything_but_a_compiled_model_or_task_is_refused(cluster, tmp_path, body, message):
+    cluster.exporting()
+    (tmp_path / "own_wrong.py").write_text(f"def build_model(context):\n    {body}\n")
+    with pytest.raises(TrainingError, match=message):
+        cluster.train(module=UserModule("own_wrong.build_model", (str(tmp_path),)))
+    assert not cluster.model.exists()
+
+
+def test_examples_that_are_fewer_than_a_batch(cluster, digits):
+    with pytest.raises(TrainingError, match="per_replica_batch_size: 2000 .* write at most 1400"):
+        cluster.train(training_options=TrainingOptions(2000, epochs=1))
+    assert not Path(cluster.job.outputs.result_file).exists()
+
+
+def test_eval_split_may_be_missing(cluster, digits):
+    result = cluster.train(training_options=TrainingOptions(64, train_steps=5), data=replace(digits, eval=None))
+    assert set(result.metrics) == {"loss", "accuracy"}

@@ -1,0 +1,156 @@
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import PreemptedError
+from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
+from tfx_distribute.trainer_module.reporting import history, history_writer
+from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
+
+WORKER = ClusterTask("worker", 1)
+
+
+def write(folder, error, reports):
+    reporter = Reporter(str(folder / "progress"))
+    with history_writer.writing(reporter, str(folder / "run"), WORKER):
+        for progress in reports:
+            reporter.report(progress)
+        if error:
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "phase", "message"),
+    [
+        (ZeroDivisionError("of a module"), "failed", "ZeroDivisionError: of a module"),
+        (
+            PreemptedError("asked to stop; saved after training step 9"),
+            "stopped",
+            "asked to stop; saved after training step 9",
+        ),
+    ],
+)
+def test_a_try_that_ends_early_says_why(tmp_path, monkeypatch, error, phase, message):
+    monkeypatch.setenv(TRY, "first")
+    with pytest.raises(type(error)):
+        write(tmp_path, error, [Progress("start"), Progress("train", 9, 20, seconds={"input": 1.0})])
+    *_, last = records = history.read(str(tmp_path / "run"))
+    assert [record.phase for record in records] == ["start", "train", phase]
+    assert {(record.task, record.attempt) for record in records} == {("worker-1", "first")}
+    assert (last.step, last.train_steps, last.message) == (9, 20, message)
+    assert history.time_use(records).processes[0].seconds == {"input": 1.0}
+
+
+def test_reports_that_follow_each_other_closely_are_left_out(tmp_path):
+    steps = [Progress("train", step, 20) for step in range(5)]
+    write(tmp_path, None, [*steps, Progress("train", 5, 20, message="saved"), Progress("done", 20, 20)])
+    assert [record.step for record in history.read(str(tmp_path / "run"))] == [0, 5, 20]
+
+
+def test_a_folder_that_cannot_be_written_does_not_end_the_training(tmp_path):
+    (tmp_path / "run").write_text("a file")
+    write(tmp_path, None, [Progress("start"), Progress("done")])
+    assert history.read(str(tmp_path / "run")) == []
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = history_writer.HistoryWriter(str(tmp_path), WORKER)
+    yield writer
+    writer.close()
+
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
+
+
+def test_a_message_with_bytes_that_are_not_text(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write(tmp_path, FileNotFoundError("caf\udce9.csv"), [])
+    assert [record.message for record in history.read(str(tmp_path / "run"))] == [r"FileNotFoundError: caf\udce9.csv"]
+
+
+def test_an_error_that_has_no_text(tmp_path):
+    class UnprintableError(Exception):
+        def __str__(self):
+            raise ZeroDivisionError
+
+    with pytest.raises(UnprintableError):
+        write(tmp_path, UnprintableError(), [Progress("start")])
+    assert [record.phase for record in history.read(str(tmp_path / "run"))] == ["start"]
+
+
+def test_the_newest_line_is_flushed_though_no_other_follows(tmp_path, writer):
+    writer._flush_seconds = 0.5
+    for step in (1, 2):
+        writer.add(Progress("train", step, message="saved"))
+    until(lambda: [record.step for record in history.read(str(tmp_path))] == [1, 2])
+
+
+def test_of_many_short_epochs_the_first_ones_and_the_last_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(history_writer, "SHARE", 1e6)
+    monkeypatch.setattr(history_writer, "FIRST_EPOCHS", 3)
+    epochs = [Progress("epoch", epoch=epoch) for epoch in range(1, 100)]
+    write(tmp_path, None, [Progress("start"), *epochs, Progress("done"), *epochs])
+    records = history.read(str(tmp_path / "run"))
+    assert [(record.phase, record.epoch) for record in records] == [
+        ("start", 0),
+        ("epoch", 1),
+        ("epoch", 2),
+        ("epoch", 3),
+        ("epoch", 99),
+        ("done", 0),
+        ("epoch", 99),
+    ]
+
+
+@pytest.mark.parametrize("error", [tf.errors.UnavailableError(None, None, "503"), OSError()])
+def test_after_an_error_of_the_storage_the_history_goes_on(tmp_path, monkeypatch, writer, error):
+    monkeypatch.setattr(history_writer, "RETRY_SECONDS", 0.1)
+    flush, errors = tf.io.gfile.GFile.flush, [None, error]
+
+    def fail_once(file):
+        next_error = errors.pop(0) if errors else None
+        if next_error:
+            raise next_error
+        flush(file)
+
+    monkeypatch.setattr(tf.io.gfile.GFile, "flush", fail_once)
+    for step in range(1, 4):
+        writer.add(Progress("train", step, message="saved"))
+        time.sleep(0.05)
+    until(lambda: {record.step for record in history.read(str(tmp_path))} == {1, 2, 3})
+    assert len(list((tmp_path / "history").iterdir())) == 2
+
+
+def test_nothing_piles_up_after_giving_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(history_writer, "RETRY_SECONDS", 0.01)
+    (tmp_path / "run").write_text("a file")
+    writer = history_writer.HistoryWriter(str(tmp_path / "run"), WORKER)
+    until(lambda: not writer._thread.is_alive())
+    writer.add(Progress("start"))
+    assert writer._records.empty()
+
+
+ENDED = """
+import os, sys
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
+from tfx_distribute.trainer_module.liveness import preemption, watchdog
+from tfx_distribute.trainer_module.reporting import history_writer
+from tfx_distribute.trainer_module.reporting.progress import Reporter
+with history_writer.writing(Reporter(None), sys.argv[1], CHIEF_TASK):
+    {ending}
+"""
+
+
+@pytest.mark.parametrize(("ending", "phase"), [("watchdog._give_up('stuck')", "failed"), ("preemption.leave(3)", "stopped")])
+def test_a_process_that_is_ended_at_once_says_why(tmp_path, ending, phase):
+    words = [sys.executable, "-c", ENDED.format(ending=ending), str(tmp_path)]
+    assert subprocess.run(words, stderr=subprocess.DEVNULL, timeout=60, check=False).returncode != 0
+    assert [record.phase for record in history.read(str(tmp_path))] == [phase]

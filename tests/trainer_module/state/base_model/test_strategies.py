@@ -1,0 +1,242 @@
+"""Starts trainings from base models under every strategy, in real processes."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training import EXAMPLES, digits_cluster
+
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.training_job import (
+    Distribution,
+    FaultTolerance,
+    TrainingOptions,
+    UserModule,
+    WarmStart,
+)
+from tfx_distribute.trainer_module.state.base_model import location
+from tfx_distribute.trainer_module.state.base_model.checkpoints import CheckpointSource
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
+
+RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
+SHAPES = {
+    "default": Distribution("default", accelerator_type="cpu"),
+    "one_device": Distribution("one_device", devices="CPU:1"),
+    "mirrored": Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
+    "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
+    "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
+    "parameter_server": Distribution(
+        "parameter_server", num_workers=1, num_parameter_servers=2, partition_min_bytes=512, accelerator_type="cpu"
+    ),
+    "model_parallel": Distribution("model_parallel", mesh="2x2", layout_rules=RULES, accelerator_type="cpu"),
+}
+KERAS_3 = [name for name in SHAPES if not strategy_table.STRATEGIES[name].not_keras_3]
+STILL = {"hidden_units": 64, "learning_rate": 0.0}  # a training that changes no weight
+
+STOPS = """
+import tensorflow as tf
+from model import build_model
+
+class Stop(tf.keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 2:
+            raise RuntimeError("stops here")
+
+def callbacks(context):
+    return [Stop()]
+"""
+
+
+def weights_of(model: Path) -> dict[str, np.ndarray]:
+    """Returns the weights of a SavedModel or of a saved state by their paths."""
+    found = location.find(str(model))
+    source = CheckpointSource(found.checkpoint, found.path)
+    return {weight.names.path: source.read(weight) for weight in source.weights}
+
+
+def assert_equal(values: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert values.keys() == expected.keys()
+    for path in expected:
+        np.testing.assert_array_equal(values[path], expected[path], err_msg=path)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory, digits, fork_server, keras_3_server) -> dict[int, Path]:
+    """Returns a trained SavedModel of each generation of Keras."""
+    folders = {}
+    for keras_version, server in ((2, fork_server), (3, keras_3_server)):
+        cluster = digits_cluster(tmp_path_factory.mktemp(f"base-{keras_version}"), digits, server).exporting()
+        cluster.train(training_options=TrainingOptions(64, epochs=3, keras_version=keras_version))
+        folders[keras_version] = cluster.model
+    return folders
+
+
+@pytest.mark.parametrize(("strategy", "keras_version"), [*((name, 2) for name in SHAPES), *((name, 3) for name in KERAS_3)])
+def test_every_strategy_starts_from_a_saved_model(cluster, request, bases, strategy, keras_version):
+    """A training with learning rate 0 exports the base model's weights, bit by bit."""
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    result = cluster.train(
+        SHAPES[strategy],
+        TrainingOptions(16, train_steps=1, keras_version=keras_version),
+        base_model=str(bases[keras_version]),
+        hparams=STILL,
+    )
+    assert result.warm_start == WarmStart(weights_taken=6, weights_skipped=0)
+    assert result.metrics["val_accuracy"] > 0.8, "three epochs' accuracy without any training"
+    assert_equal(weights_of(cluster.model), weights_of(bases[keras_version]))
+
+
+STATES = [("default", 2), ("parameter_server", 2), ("model_parallel", 2), ("mirrored", 3)]
+
+
+@pytest.mark.parametrize(("strategy", "keras_version"), STATES)
+def test_a_saved_state_of_any_strategy_is_a_base_model(cluster, request, strategy, keras_version):
+    """The state of a failed training is a base model under another strategy."""
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    (cluster.folder / "stops.py").write_text(STOPS)
+    state = cluster.folder / "state"
+    state.mkdir()
+    with pytest.raises(TrainingError, match="stops here"):
+        cluster.train(
+            SHAPES[strategy],
+            TrainingOptions(32, epochs=3, keras_version=keras_version),
+            module=UserModule("stops.build_model", (str(cluster.folder), str(EXAMPLES / "digits"))),
+            fault_tolerance=FaultTolerance(save_checkpoints_steps=10, max_restarts=0),
+            outputs=replace(cluster.job.outputs, checkpoint_dir=str(state)),
+        )
+    result = cluster.train(
+        SHAPES["mirrored"],
+        TrainingOptions(16, train_steps=1, keras_version=keras_version),
+        base_model=str(state),
+        hparams=STILL,
+    )
+    assert result.warm_start == WarmStart(weights_taken=6, weights_skipped=0)
+    assert result.metrics["val_accuracy"] > 0.7
+    values, expected = weights_of(cluster.model), weights_of(state)
+    if strategy == "parameter_server":  # the state has no names of divided weights
+        assert len(expected) == len(values)
+        assert all(any(np.array_equal(value, other) for other in values.values()) for value in expected.values())
+        return
+    assert_equal(values, expected)
+
+
+READS = """
+import os
+import numpy as np
+import tensorflow as tf
+from model import build_model
+from tfx_distribute.trainer_module.state.base_model import target_weights
+
+class Read(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        weights = target_weights.list_weights(self.model)
+        np.savez(os.path.join(os.path.dirname(__file__), "read.npz"), **{weight.path: weight.read() for weight in weights})
+
+def callbacks(context):
+    return [Read()] if context.is_chief else []
+"""
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "central_storage", "parameter_server", "model_parallel"])
+def test_weights_are_read_whole(cluster, strategy):
+    """As rows of a vocabulary are before some of them are replaced."""
+    (cluster.folder / "reads.py").write_text(READS)
+    module = UserModule("reads.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    cluster.train(SHAPES[strategy], TrainingOptions(16, train_steps=3), module=module)
+    assert_equal(dict(np.load(cluster.folder / "read.npz")), weights_of(cluster.model))
+
+
+def test_evaluator_of_its_own_evaluates_the_base_model(cluster, bases):
+    distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
+    result = cluster.train(distribution, TrainingOptions(16, train_steps=1), base_model=str(bases[2]), hparams=STILL)
+    assert result.metrics["val_accuracy"] > 0.8
+
+
+NEW_HEAD = """
+import tensorflow as tf
+
+def build_model(context):
+    pixels = tf.keras.Input((64,), name="pixels")
+    hidden = tf.keras.layers.Dense(64, activation="relu")(pixels)
+    hidden = tf.keras.layers.Dense(64, activation="relu")(hidden)
+    wide = tf.keras.layers.Dense(32, activation="relu", name="wide")(hidden)
+    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax", name="head")(wide))
+    model.compile(tf.keras.optimizers.Adam(0.002), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored", "parameter_server", "model_parallel"])
+def test_new_layers_are_trained_on_frozen_ones(cluster, bases, strategy):
+    (cluster.folder / "new_head.py").write_text(NEW_HEAD)
+    module = UserModule("new_head.build_model", (str(cluster.folder),))
+    distribution = replace(SHAPES[strategy], layout_rules="dense/kernel = unsharded, model" if "model" in strategy else "")
+    options = TrainingOptions(16, epochs=4, freeze="dense; dense_1", base_model_mismatch="skip")
+    result = cluster.train(distribution, options, module=module, base_model=str(bases[2]))
+    assert result.warm_start == WarmStart(weights_taken=4, weights_skipped=4)
+    assert result.metrics["val_accuracy"] > 0.8
+    base, tuned = weights_of(bases[2]), weights_of(cluster.model)
+    for path in ("dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"):
+        np.testing.assert_array_equal(tuned[path], base[path], err_msg=path)
+    assert tuned["head/kernel"].shape == (32, 10)
+
+
+def test_another_architecture_is_refused_by_name_and_shape(cluster, bases):
+    (cluster.folder / "new_head.py").write_text(NEW_HEAD)
+    module = UserModule("new_head.build_model", (str(cluster.folder),))
+    with pytest.raises(TrainingError) as error:
+        cluster.train(module=module, base_model=str(bases[2]))
+    message = str(error.value)
+    for part in (
+        "differs from the model: ",
+        "wide/kernel: [64, 32] in the model only",
+        "dense_2/kernel: [64, 10] in the base model only",
+        "base_model_mismatch=skip",
+    ):
+        assert part in message
+
+
+STOPS_ONCE = """
+import os
+import tensorflow as tf
+from model import build_model
+
+class Stop(tf.keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        marker = os.path.join(os.path.dirname(__file__), "stopped")
+        if epoch == 2 and not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), 9)
+
+def callbacks(context):
+    return [Stop()]
+"""
+
+
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_a_killed_training_goes_on_from_its_own_state(cluster, request, bases, keras_version):
+    """It ends with the weights of one that was not killed."""
+    if keras_version == 3:
+        cluster.server = request.getfixturevalue("keras_3_server")
+    options = TrainingOptions(32, epochs=4, freeze="dense", keras_version=keras_version)
+    changes = {"base_model": str(bases[keras_version]), "fault_tolerance": FaultTolerance(save_checkpoints_steps=10)}
+    cluster.train(SHAPES["mirrored"], options, **changes)
+    expected = weights_of(cluster.model)
+    shutil.rmtree(cluster.model)
+    (cluster.folder / "stops_once.py").write_text(STOPS_ONCE)
+    (cluster.folder / "state").mkdir()
+    cluster.train(
+        SHAPES["mirrored"],
+        options,
+        module=UserModule("stops_once.build_model", (str(cluster.folder), str(EXAMPLES / "digits"))),
+        outputs=replace(cluster.job.outputs, checkpoint_dir=str(cluster.folder / "state")),
+        **changes,
+    )
+    assert (cluster.folder / "stopped").exists()
+    assert_equal(weights_of(cluster.model), expected)

@@ -1,0 +1,256 @@
+"""Takes weights over from every kind of file, and says what does not fit."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+from tfx_distribute.trainer_module.state.base_model import location, warm_start
+
+FAKES = Path(__file__).resolve().parents[3] / "fakes"
+
+
+def make_model(*units: int, head: str = "head", rows: int = 0) -> tf.keras.Model:
+    """Returns a model with an embedding if it has rows, dense layers, and a head."""
+    inputs = tf.keras.Input((1,) if rows else (4,), name="x", dtype=tf.int64 if rows else tf.float32)
+    hidden = tf.keras.layers.Flatten()(tf.keras.layers.Embedding(rows, 3, name="words")(inputs)) if rows else inputs
+    for number, size in enumerate(units):
+        hidden = tf.keras.layers.Dense(size, name=f"hidden{number}")(hidden)
+    model = tf.keras.Model({"x": inputs}, tf.keras.layers.Dense(2, name=head)(hidden))
+    model.compile("adam", "mse")
+    return model
+
+
+def start(model: tf.keras.Model, path: Path, transform_output=None, **options):
+    job = SimpleNamespace(base_model=str(path), training_options=TrainingOptions(**options))
+    return warm_start.apply(job, model, model.optimizer, transform_output, tf.distribute.get_strategy())
+
+
+def weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
+    return {weight.name.removesuffix(":0"): weight.numpy() for weight in model.weights}
+
+
+@pytest.fixture
+def base(tmp_path) -> tuple[tf.keras.Model, Path]:
+    model = make_model(5, 6)
+    model.save(tmp_path / "base" / "Format-Serving", save_format="tf")
+    return model, tmp_path / "base"
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("keras_version", [2, 3])
+def test_every_kind_of_file_gives_every_weight(tmp_path, keras_version):
+    """Also to a model with other automatic names, bit by bit."""
+    done = subprocess.run(
+        [sys.executable, FAKES / "base_models.py", str(keras_version), tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    kinds = ("saved_model", "x.keras", "x.weights.h5", "x.h5", "export", "state", "checkpoint")
+    assert [line for line in done.stdout.splitlines() if line.endswith("equal")] == [
+        f"{kind} {offset}: equal" for kind in kinds for offset in (0, 2)
+    ]
+
+
+def test_differences_are_listed_with_their_shapes(base):
+    model = make_model(5, 7)
+    before = weights(model)
+    with pytest.raises(ConfigurationError) as error:
+        start(model, base[1])
+    message = str(error.value)
+    assert "hidden1/kernel: [5, 6] in the base model, [5, 7] in the model; hidden1/bias: [6] in the base model" in message
+    assert "head/kernel: [6, 2] in the base model, [7, 2] in the model" in message
+    assert "hidden0" not in message
+    assert all(np.array_equal(value, before[name]) for name, value in weights(model).items()), "nothing is taken"
+
+    result = start(model, base[1], base_model_mismatch="skip")
+    assert (result.weights_taken, result.weights_skipped) == (3, 3)
+    expected = {**before, **{name: value for name, value in weights(base[0]).items() if name.startswith("hidden0")}}
+    expected["head/bias"] = weights(base[0])["head/bias"]
+    assert all(np.array_equal(value, expected[name]) for name, value in weights(model).items())
+
+
+def test_renamed_layer_is_mapped_as_the_message_suggests(base):
+    model = make_model(5, 6, head="classes")
+    with pytest.raises(
+        ConfigurationError, match=r"classes/kernel: \[6, 2\] in the model only.*head/kernel: \[6, 2\] in the"
+    ):
+        start(model, base[1])
+    with pytest.raises(ConfigurationError, match="base_model_mapping='head = classes'"):
+        start(model, base[1])
+    result = start(model, base[1], base_model_mapping="head = classes")
+    assert result.weights_taken == 6
+    np.testing.assert_array_equal(weights(model)["classes/kernel"], weights(base[0])["head/kernel"])
+
+
+def test_mapping_is_a_regular_expression_for_whole_parts(base):
+    inputs = tf.keras.Input((4,), name="x")
+    hidden = tf.keras.layers.Dense(6, name="block1")(tf.keras.layers.Dense(5, name="block0")(inputs))
+    model = tf.keras.Model({"x": inputs}, tf.keras.layers.Dense(2, name="head")(hidden))
+    assert start(model, base[1], base_model_mapping=r"hidden(\d) = block\1; hea = nothing").weights_taken == 6
+
+
+def test_another_architecture_is_one_message(base):
+    inputs = tf.keras.Input((4,), name="x")
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(3, name="other")(inputs))
+    for mismatch in ("fail", "skip"):
+        with pytest.raises(ConfigurationError, match=r"has another architecture: none of its 6 weights \(h.*other/kernel"):
+            start(model, base[1], base_model_mismatch=mismatch)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nothing", None, "there is no .*nothing; write the path of a model, or latest_blessed"),
+        ("model.txt", "text", "is not a model; write the folder of a SavedModel"),
+        ("model.keras", "text", "is not a Keras file"),
+        ("x.index", "text", "cannot be read"),
+    ],
+)
+def test_what_is_no_model_is_refused(tmp_path, name, content, message):
+    if content:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigurationError, match=f"base_model: .*{message}"):
+        start(make_model(5), tmp_path / name.removesuffix(".index"))
+
+
+def test_newest_version_is_the_base_model(base, tmp_path):
+    for version in ("9", "10"):
+        (tmp_path / "serving" / version).mkdir(parents=True)
+        (tmp_path / "serving" / version / "saved_model.pb").touch()
+    (tmp_path / "serving" / "11").mkdir()  # still being copied
+    assert location.find(f"{tmp_path}/serving/").path == f"{tmp_path}/serving/10"
+    assert location.find(str(base[1])).path == f"{base[1]}/Format-Serving"
+
+
+def test_fingerprint_changes_with_the_weights_alone(base, tmp_path):
+    before = location.fingerprint(str(base[1]))
+    (tmp_path / "base").rename(tmp_path / "elsewhere")
+    assert location.fingerprint(f"{tmp_path}/elsewhere") == before
+    base[0].get_layer("head").bias.assign([1.0, 2.0])
+    tf.train.Checkpoint(base[0]).write(f"{tmp_path}/elsewhere/Format-Serving/variables/variables")
+    assert location.fingerprint(f"{tmp_path}/elsewhere") != before
+
+
+def test_frozen_layers_are_not_trained():
+    model = make_model(5, 6)
+    warm_start.freeze(model, r"hidden\d")
+    assert [variable.name for variable in model.trainable_variables] == ["head/kernel:0", "head/bias:0"]
+    with pytest.raises(
+        ConfigurationError, match="freeze: 'hidden' matches no layer; the model has x, hidden0, hidden1, head"
+    ):
+        warm_start.freeze(model, "head; hidden")
+
+
+def test_frozen_container_freezes_what_is_in_it():
+    inner = tf.keras.Input((4,))
+    encoder = tf.keras.Model(inner, tf.keras.layers.Dense(3, name="first")(inner), name="encoder")
+    inputs = tf.keras.Input((4,), name="x")
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1, name="first")(encoder(inputs)))
+    warm_start.freeze(model, "encoder/first")
+    assert [variable.shape for variable in model.trainable_variables] == [(3, 1), (1,)]
+
+
+def test_moving_averages_start_from_the_base_model(base):
+    model = make_model(5, 6)
+    model.compile(tf.keras.optimizers.Adam(use_ema=True), "mse")
+    model.optimizer.build(model.trainable_variables)
+    start(model, base[1])
+    for average, variable in zip(model.optimizer._model_variables_moving_average, model.trainable_variables, strict=True):
+        np.testing.assert_array_equal(average.numpy(), variable.numpy())
+
+
+def write_transform(folder: Path, words: str) -> tft.TFTransformOutput:
+    """Writes the vocabulary of a transform graph."""
+    assets = folder / "transform_fn" / "assets"
+    assets.mkdir(parents=True)
+    (assets / "words_file").write_text(words)
+    (folder / "transformed_metadata").mkdir()
+    (folder / "transformed_metadata" / "asset_map").write_text('{"words": "words_file"}')
+    return tft.TFTransformOutput(str(folder))
+
+
+def test_rows_of_a_vocabulary_move_with_their_entries(tmp_path):
+    """New entries keep their initial rows; those after the vocabulary move too."""
+    old = make_model(5, rows=4)  # a b c and one for other words
+    old.save(tmp_path / "old", save_format="tf")
+    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "old" / "assets" / "words_file").write_text("a\nb\nc\n")
+    transform_output = write_transform(tmp_path / "new", "c\nd\na\ne\nb\n")
+    model = make_model(5, rows=7)  # and two for other words
+    initial = weights(model)["words/embeddings"]
+    with pytest.raises(ConfigurationError, match="base_model_vocabularies='words = NAME'"):
+        start(model, tmp_path / "old", transform_output)
+    result = start(model, tmp_path / "old", transform_output, base_model_vocabularies="words = words")
+    assert (result.weights_taken, result.weights_skipped) == (5, 0)
+    a, b, c, other = weights(old)["words/embeddings"]
+    np.testing.assert_array_equal(weights(model)["words/embeddings"], [c, initial[1], a, initial[3], b, other, initial[6]])
+
+
+def test_rows_may_start_after_those_for_padding(tmp_path):
+    """A model that looks up `ids + 1` has the first entry in row 1."""
+    old = make_model(5, rows=5)  # padding, a b c and one for other words
+    old.save(tmp_path / "old", save_format="tf")
+    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "old" / "assets" / "words_file").write_text("a\nb\nc\n")
+    transform_output = write_transform(tmp_path / "new", "c\nd\na\n")
+    model = make_model(5, rows=5)
+    initial = weights(model)["words/embeddings"]
+    result = start(model, tmp_path / "old", transform_output, base_model_vocabularies="words = words + 1")
+    assert (result.entries_taken, result.entries_new) == (2, 1)
+    padding, a, _, c, other = weights(old)["words/embeddings"]
+    np.testing.assert_array_equal(weights(model)["words/embeddings"], [padding, c, initial[2], a, other])
+    with pytest.raises(ConfigurationError, match="has 5 rows in the base model, but its .* 3 entries from row 3 on"):
+        start(model, tmp_path / "old", transform_output, base_model_vocabularies="words = words + 3")
+
+
+@pytest.mark.parametrize(
+    ("old_words", "new_words", "from_rows"),
+    [
+        ("9 a\n5 b\n2 c\n", "9 a\n8 c\n7 d\n6 b\n", [0, 2, None, 1]),
+        ("-1 [MASK]\n5.5 b__SPACE__x\n1e-05 c\n", "-1 [MASK]\n7 c\n6 d\n3 b__SPACE__x\n", [0, 2, None, 1]),
+        ("a\nb\nc\n", "9 c\n8 d\n7 a\n6 b\n", [2, None, 0, 1]),
+        ("5 Main St\n9 Main St\n7 a\n", "9 Main St\n5 Main St\n7 a\n1 b\n", [1, 0, 2, None]),
+    ],
+)
+def test_frequencies_in_vocabularies_are_no_part_of_entries(tmp_path, old_words, new_words, from_rows):
+    """Transform writes them with `store_frequency=True`; they change with the data."""
+    old = make_model(5, rows=3)
+    old.save(tmp_path / "old", save_format="tf")
+    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "old" / "assets" / "words_file").write_text(old_words)
+    model = make_model(5, rows=4)
+    initial = weights(model)["words/embeddings"]
+    start(model, tmp_path / "old", write_transform(tmp_path / "new", new_words), base_model_vocabularies="words = words")
+    values = weights(old)["words/embeddings"]
+    expected = [initial[row] if origin is None else values[origin] for row, origin in enumerate(from_rows)]
+    np.testing.assert_array_equal(weights(model)["words/embeddings"], expected)
+
+
+def test_vocabularies_that_are_not_there_are_refused(tmp_path, base):
+    make_model(5, rows=4).save(tmp_path / "old", save_format="tf")
+    transform_output = write_transform(tmp_path / "new", "c\nd\n")
+    for options, message in (
+        ("words = nothing", "the transform has no vocabulary 'nothing'"),
+        ("words = words", "old has no vocabulary 'words'; it has "),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            start(make_model(5, rows=7), tmp_path / "old", transform_output, base_model_vocabularies=options)
+    with pytest.raises(ConfigurationError, match="the pipeline has no transform"):
+        start(make_model(5, rows=7), tmp_path / "old", base_model_vocabularies="words = words")
+    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "old" / "assets" / "words_file").write_text("a\nb\nc\nd\ne\n")
+    with pytest.raises(ConfigurationError, match="has 4 rows in the base model, but its vocabulary 'words' has 5 entries"):
+        start(make_model(5, rows=7), tmp_path / "old", transform_output, base_model_vocabularies="words = words")
+    with pytest.raises(ConfigurationError, match="no weight matches the rule for 'words'"):
+        start(make_model(5, rows=7), tmp_path / "old", transform_output, base_model_vocabularies="nothing = words")

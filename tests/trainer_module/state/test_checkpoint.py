@@ -1,0 +1,603 @@
+import json
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from full_disk import no_space
+
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.job.training_job import FaultTolerance
+from tfx_distribute.trainer_module.keras import keras_metrics
+from tfx_distribute.trainer_module.keras.model_adapters import factory
+from tfx_distribute.trainer_module.state import checkpoint, ownership
+from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position
+from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
+
+MADE_WITH = {"global_batch_size": 4, "steps_per_epoch": 10}
+
+
+class Mine(tf.keras.callbacks.Callback):
+    """Has one attribute of each kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.seen, self.table = 0, [], np.zeros(2)
+        self.parts, self.handle = [], object()
+
+
+def make_adapter(units=3):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(units, input_shape=(2,))])
+    model.compile(tf.keras.optimizers.Adam(0.1), "mse", metrics=["mae"])
+    adapter = factory.make(model, "build_model")
+    adapter.prepare((tf.zeros([1, 2]), tf.zeros([1, units])))
+    adapter.optimizer.build(model.trainable_variables)
+    return adapter
+
+
+def take_step(adapter):
+    with tf.GradientTape() as tape:
+        loss = adapter.train_step(tf.ones([4, 2]), tf.ones([4, 3]))
+    adapter.optimizer.minimize(loss, adapter.model.trainable_variables, tape=tape)
+
+
+def make_checkpoints(folder, adapter, callbacks=(), made_with=None, in_background=False, owner="", **fault_tolerance):
+    settings = FaultTolerance(**fault_tolerance), made_with or MADE_WITH
+    return Checkpoints(str(folder), *settings, True, adapter, callbacks, in_background, owner)
+
+
+def restore(checkpoints):
+    """Finds the saved state and restores it, as at the start of training."""
+    position = checkpoints.find()
+    checkpoints.restore()
+    return position
+
+
+def variables(adapter):
+    return [variable.numpy() for variable in (*adapter.model.variables, *adapter.optimizer.variables)]
+
+
+def test_everything_comes_back(tmp_path):
+    """Weights, the optimizer's slots, metrics and plain attributes of callbacks."""
+    before, mine, handle = make_adapter(), Mine(), object()
+    for _ in range(3):
+        take_step(before)
+    mine.count, mine.seen, mine.table, mine.parts = 7, [1, 2], np.arange(3.0), [np.ones(2), np.zeros((2, 2))]
+    make_checkpoints(tmp_path, before, [mine]).save(Position(1, 3, 13))
+    after, again = make_adapter(), Mine()
+    again.handle = handle
+    assert restore(make_checkpoints(tmp_path, after, [again])) == Position(1, 3, 13)
+    for restored, saved in zip(variables(after), variables(before), strict=True):
+        np.testing.assert_array_equal(restored, saved)
+    assert int(after.optimizer.iterations) == 3
+    assert keras_metrics.as_floats(after.metrics()) == keras_metrics.as_floats(before.metrics())
+    assert (again.count, again.seen, again.table.tolist()) == (7, [1, 2], [0.0, 1.0, 2.0])
+    assert [part.tolist() for part in again.parts] == [[1.0, 1.0], [[0.0, 0.0], [0.0, 0.0]]]
+    assert again.handle is handle
+
+
+def test_metrics_of_the_last_evaluation_come_back(tmp_path):
+    """The next one may be epochs away, or not come at all."""
+    adapter = make_adapter()
+    before = make_checkpoints(tmp_path, adapter)
+    before.val_metrics = {"val_loss": 0.25}
+    before.save(Position(1, 3, 13))
+    after = make_checkpoints(tmp_path, adapter)
+    after.find()
+    assert after.val_metrics == {"val_loss": 0.25}
+    other = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "epochs": 99})
+    assert (other.find(), other.val_metrics) == (Position(), {})
+
+
+class Keras3Stopping(tf.keras.callbacks.Callback):
+    """Knows after its first epoch only whether more is better, as with Keras 3."""
+
+    def __init__(self):
+        super().__init__()
+        self.monitor_op, self.min_delta, self.wait = None, 0.02, 0
+
+    def _set_monitor_op(self):
+        self.monitor_op = np.less
+        self.min_delta *= -1
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.monitor_op is None:
+            self._set_monitor_op()
+        self.wait += 1
+
+
+def test_min_delta_keeps_the_sign_that_keras_3_gives_it(tmp_path):
+    adapter, stopping = make_adapter(), Keras3Stopping()
+    checkpoints = make_checkpoints(tmp_path, adapter, [stopping])
+    checkpoints.find()
+    stopping.on_epoch_end(0)
+    checkpoints.save(Position(1, 0, 10))
+    again = Keras3Stopping()
+    restore(make_checkpoints(tmp_path, adapter, [again]))
+    again.on_epoch_end(1)
+    assert (again.min_delta, again.wait) == (-0.02, 2)
+
+
+def test_early_stopping_goes_on_counting(tmp_path):
+    stops = tf.keras.callbacks.EarlyStopping("loss", patience=2, restore_best_weights=True)
+    before = make_adapter()
+    stops.set_model(before.model)
+    stops.on_train_begin()
+    stops.on_epoch_end(0, {"loss": 1.0})
+    stops.on_epoch_end(1, {"loss": 2.0})
+    make_checkpoints(tmp_path, before, [stops]).save(Position(2, 0, 20))
+    again, after = tf.keras.callbacks.EarlyStopping("loss", patience=2, restore_best_weights=True), make_adapter()
+    again.set_model(after.model)
+    again.on_train_begin()
+    restore(make_checkpoints(tmp_path, after, [again]))
+    again.on_epoch_end(2, {"loss": 2.0})
+    assert after.model.stop_training
+    np.testing.assert_array_equal(after.model.get_weights()[0], before.model.get_weights()[0])
+
+
+def begin(folder, adapter, callbacks):
+    """Returns checkpoints as after the start of training, with any state restored."""
+    checkpoints = make_checkpoints(folder, adapter, callbacks)
+    restore(checkpoints)
+    return checkpoints
+
+
+def test_constructor_arguments_of_a_callback_are_not_restored(tmp_path):
+    """They belong to a process and a run; only later changes are saved."""
+
+    class Writer(Mine):
+        def __init__(self, is_chief, path):
+            super().__init__()
+            self.is_chief, self.path = is_chief, path
+
+    chief = Writer(True, "/old/run")
+    checkpoints = begin(
+        tmp_path, make_adapter(), [tf.keras.callbacks.CSVLogger("log"), chief]
+    )  # which the others do not have
+    chief.count = 3
+    chief.table[0] = 5.0
+    checkpoints.save(Position(0, 10, 10))
+    worker = Writer(False, "/new/run")
+    after = begin(tmp_path, make_adapter(), [worker])
+    assert (worker.count, worker.table.tolist(), worker.is_chief, worker.path) == (3, [5.0, 0.0], False, "/new/run")
+    again = Writer(True, "/third/run")
+    after.save(Position(0, 20, 20))
+    begin(tmp_path, make_adapter(), [again])
+    assert again.count == 3, "saved again, though it has not changed since it was restored"
+
+
+def test_scalars_among_weights_are_kept(tmp_path):
+    before, after = Mine(), Mine()
+    before.parts = [np.ones(2), np.float32(3.0)]
+    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
+    begin(tmp_path, make_adapter(), [after])
+    assert [np.asarray(part).tolist() for part in after.parts] == [[1.0, 1.0], 3.0]
+    assert f"{after.parts[1]:.1f}" == "3.0"
+
+
+def test_arrays_of_texts_come_back_and_other_objects_are_left_out(tmp_path):
+    """TensorFlow and pandas have texts in arrays of Python objects."""
+    before, after = Mine(), Mine()
+    before.count, before.table = 7, tf.constant(["a", "bcd"]).numpy()
+    before.seen, before.parts = np.array([["é"], ["cd"]], object), [np.array(["ends with zero\0", {}], object)]
+    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
+    begin(tmp_path, make_adapter(), [after])
+    assert (after.count, after.parts) == (7, [])
+    assert (after.table.dtype, after.table.tolist()) == (object, [b"a", b"bcd"])
+    assert (after.seen.dtype, after.seen.tolist()) == (object, [["é"], ["cd"]])
+
+
+def test_attribute_that_cannot_be_read_is_left_out(tmp_path):
+    """It was saved as a Python object, which a file must not hold."""
+    before, after = Mine(), Mine()
+    before.count, before.table = 7, np.ones(2)
+    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
+    np.savez(tmp_path / "step-10.npz", **{"Mine-0/table": np.array([{}])})
+    with pytest.warns(match="no readable array Mine-0/table; table is not restored"):
+        assert begin(tmp_path, make_adapter(), [after]).find().step == 10
+    assert (after.count, after.table.tolist()) == (7, [0.0, 0.0])
+
+
+def test_half_written_folder_of_tensorflow_is_removed(tmp_path):
+    (tmp_path / "step-10_temp").mkdir()
+    (tmp_path / "step-10_temp" / "part-00000-of-00001.data").write_text("half")
+    checkpoints = make_checkpoints(tmp_path, make_adapter())
+    checkpoints.save(Position(0, 20, 20))
+    assert checkpoints.remark == ""
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-20", "state"}
+
+
+def test_only_the_last_state_is_kept(tmp_path):
+    adapter = make_adapter()
+    checkpoints = make_checkpoints(tmp_path, adapter)
+    for number in (10, 20, 30):
+        checkpoints.save(Position(0, number, number))
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
+    assert restore(make_checkpoints(tmp_path, adapter)).step == 30
+
+
+def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monkeypatch):
+    adapter = make_adapter()
+    checkpoints = begin(tmp_path, adapter, [])
+    checkpoints.save(Position(0, 10, 10))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "savez", no_space)
+        checkpoints.save(Position(0, 20, 20))
+    assert checkpoints.remark == "cannot save the training state, training continues: No space left on device"
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-10", "state"}
+    assert restore(begin(tmp_path, adapter, [])) == Position(0, 10, 10)
+    checkpoints.save(Position(0, 30, 30))
+    assert (checkpoints.remark, restore(make_checkpoints(tmp_path, adapter)).step) == ("", 30)
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_document_that_is_renamed_although_the_storage_reports_an_error(tmp_path, monkeypatch, is_readable):
+    """As NFS does whose first answer is lost."""
+    adapter = make_adapter()
+    checkpoints = begin(tmp_path, adapter, [])
+    checkpoints.save(Position(0, 10, 10))
+    rename, read = tf.io.gfile.rename, atomic_files.read
+
+    def rename_and_fail(source, target, overwrite=False):
+        rename(source, target, overwrite)
+        raise tf.errors.NotFoundError(None, None, "no such file")
+
+    def fail(path):
+        if path.endswith(STATE_FILE):
+            raise tf.errors.UnavailableError(None, None, "no answer")
+        return read(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tf.io.gfile, "rename", rename_and_fail)
+        patched.setattr(atomic_files, "read", read if is_readable else fail)
+        checkpoints.save(Position(0, 20, 20))
+    assert checkpoints.remark == ("" if is_readable else "cannot save the training state, training continues: no answer")
+    assert restore(begin(tmp_path, adapter, [])) == Position(0, 20, 20)
+    checkpoints.save(Position(0, 30, 30))
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
+
+
+@pytest.fixture
+def background(monkeypatch):
+    """Returns an event that saves in the background wait for before they write."""
+    may_write, write = threading.Event(), tf.train.Checkpoint._write
+
+    def write_later(*arguments, **options):
+        if threading.current_thread() is not threading.main_thread():
+            assert may_write.wait(60)
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "_write", write_later)
+    return may_write
+
+
+def test_training_continues_while_files_are_written(tmp_path, background):
+    """The state is that of the save; the previous one counts until it is complete."""
+    adapter, mine = make_adapter(), Mine()
+    checkpoints = begin_in_background(tmp_path, adapter, [mine])
+    checkpoints.save(Position(0, 9, 9), wait=True)
+    for step in (10, 20):  # the first save makes the copies, the second one uses them again
+        take_step(adapter)
+        mine.count, saved = step, variables(adapter)
+        background.clear()
+        checkpoints.save(Position(0, step, step))
+        take_step(adapter)
+        mine.count = 99
+        assert restore(make_checkpoints(tmp_path, make_adapter())).step == {10: 9, 20: 10}[step]
+        background.set()
+        checkpoints.wait()
+        after, again = make_adapter(), Mine()
+        assert restore(make_checkpoints(tmp_path, after, [again])) == Position(0, step, step)
+        assert again.count == step
+        for one, other in zip(variables(after), saved, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-20", "state"}
+
+
+def begin_in_background(folder, adapter, callbacks=()):
+    checkpoints = make_checkpoints(folder, adapter, callbacks, in_background=True)
+    restore(checkpoints)
+    return checkpoints
+
+
+def fail_in_background(folder, monkeypatch):
+    """Returns checkpoints that saved step 10 and, on a full disk, failed at step 20."""
+    checkpoints = begin_in_background(folder, make_adapter())
+    checkpoints.save(Position(0, 10, 10))
+    checkpoints.wait()
+    with monkeypatch.context() as patched:
+        patched.setattr("tfx_distribute.trainer_module.atomic_files.write", no_space)
+        checkpoints.save(Position(0, 20, 20))
+        checkpoints.wait()
+    return checkpoints
+
+
+def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkeypatch):
+    checkpoints = fail_in_background(tmp_path, monkeypatch)
+    assert checkpoints.remark == ""
+    assert restore(make_checkpoints(tmp_path, make_adapter())).step == 10
+    checkpoints.save(Position(0, 30, 30))
+    checkpoints.wait()
+    assert checkpoints.remark == "cannot save the training state, training continues: No space left on device"
+    assert restore(make_checkpoints(tmp_path, make_adapter())).step == 30
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
+    checkpoints.save(Position(0, 40, 40))
+    assert checkpoints.remark == ""
+
+
+@pytest.fixture
+def left_parts(tmp_path, monkeypatch):
+    """Returns checkpoints whose save in the background has failed and left parts."""
+    checkpoints = fail_in_background(tmp_path, monkeypatch)
+    assert list(tmp_path.glob("step-20.*"))
+    yield checkpoints
+    monkeypatch.undo()
+    checkpoints.save(Position(0, 40, 40))  # collects the error
+    checkpoints.wait()
+
+
+def test_parts_of_a_background_save_that_fails_make_room_for_the_next_one(left_parts, tmp_path, monkeypatch):
+    write, had_parts = left_parts._writer.write, []
+
+    def write_again(*arguments):
+        had_parts.append(bool(list(tmp_path.glob("step-20.*"))))
+        write(*arguments)
+
+    monkeypatch.setattr(left_parts._writer, "write", write_again)
+    left_parts.save(Position(0, 30, 30))
+    assert had_parts == [True, False], "the first call raises the error of the save before, the second one saves"
+    assert left_parts.remark
+
+
+def test_parts_of_a_background_save_are_removed_even_if_the_disk_is_still_full(left_parts, tmp_path, monkeypatch):
+    monkeypatch.setattr(left_parts, "_find_write_problem", lambda: "full")
+    left_parts.save(Position(0, 30, 30))
+    assert left_parts.remark == "full"
+    assert not list(tmp_path.glob("step-20.*"))
+
+
+def test_incomplete_state_is_ignored(tmp_path):
+    """As after a kill in the first save. The same step can be saved again."""
+    adapter = make_adapter()
+    checkpoints = make_checkpoints(tmp_path, adapter)
+    checkpoints.save(Position(0, 10, 10))
+    (tmp_path / STATE_FILE).unlink()
+    (tmp_path / f"{STATE_FILE}.partial").write_text('{"checkpoint": "st')
+    again = make_checkpoints(tmp_path, adapter)
+    assert restore(again) == Position()
+    again.save(Position(0, 10, 10))
+    assert restore(make_checkpoints(tmp_path, adapter)) == Position(0, 10, 10)
+
+
+def test_state_of_another_batch_is_not_restored(tmp_path):
+    adapter = make_adapter()
+    make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
+    other = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": 8})
+    assert restore(other) == Position()
+    message = "starts from scratch: the saved state was made with global_batch_size=4 then, 8 now; it is kept"
+    assert other.remark == message
+
+
+def test_state_of_another_batch_is_kept_until_the_run_succeeds(tmp_path):
+    """A mistyped number of workers does not cost what was trained before."""
+    adapter, batch_of_8 = make_adapter(), {**MADE_WITH, "global_batch_size": 8}
+    begin(tmp_path, adapter, []).save(Position(3, 0, 30))
+    other = make_checkpoints(tmp_path, adapter, made_with=batch_of_8)
+    assert restore(other) == Position()
+    take_step(adapter)
+    for step in (10, 30):  # the names of the states are those of the earlier ones
+        other.save(Position(step // 10, 0, step))
+    after = make_adapter()
+    assert restore(make_checkpoints(tmp_path, after)) == Position(3, 0, 30)
+    assert int(after.optimizer.iterations) == 0
+    assert restore(make_checkpoints(tmp_path, after, made_with=batch_of_8)) == Position(3, 0, 30)
+    assert int(after.optimizer.iterations) == 1
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "step-30-2", "state"}
+    again = make_checkpoints(tmp_path, after)
+    restore(again)
+    again.save(Position(4, 0, 40))
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-40", "step-30-2", "state"}
+
+
+def test_of_several_other_states_the_furthest_is_kept(tmp_path):
+    """So there are two at most."""
+    adapter = make_adapter()
+    steps = {4: 100, 8: 40, 2: 20, 16: 10}
+    for size, step in steps.items():
+        checkpoints = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": size})
+        assert checkpoints.find() == Position()
+        checkpoints.save(Position(0, step, step))
+    found = [
+        make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": size}).find() for size in steps
+    ]
+    assert [position.step for position in found] == [100, 0, 0, 10]
+    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-100", "step-10", "state"}
+
+
+def test_a_second_save_of_a_step_keeps_the_first_until_it_is_complete(tmp_path, monkeypatch):
+    """As at the end of an epoch whose last step was saved, if it is killed then."""
+    adapter, after = make_adapter(), make_adapter()
+    checkpoints = make_checkpoints(tmp_path, adapter, keep_checkpoints=2)
+    checkpoints.save(Position(0, 9, 9))
+    checkpoints.save(Position(0, 10, 10))
+    adapter.optimizer.learning_rate.assign(0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints, "_write_document", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(Position(1, 0, 10))
+    assert restore(make_checkpoints(tmp_path, after)) == Position(0, 10, 10)
+    assert float(after.optimizer.learning_rate) == pytest.approx(0.1)
+    for epoch in (1, 2):  # twice more
+        checkpoints.save(Position(epoch, 0, 10))
+        assert restore(make_checkpoints(tmp_path, after)) == Position(epoch, 0, 10)
+    assert float(after.optimizer.learning_rate) == pytest.approx(0.01)
+    kept = {path.name.partition(".")[0] for path in tmp_path.iterdir()}
+    assert len(kept) == 3
+    assert {"step-9", "state"} < kept
+    checkpoints.keep(str(tmp_path / "kept"), 10)
+    assert {file.name.partition(".")[0] for file in (tmp_path / "kept").iterdir()} == {"checkpoint", "step-9", "step-10"}
+
+
+def raise_interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, monkeypatch):
+    """Its step is gone, but its processes on other machines are still running."""
+    orphan, new = make_checkpoints(tmp_path, make_adapter(), owner="/runs/1"), make_adapter()
+    ownership.take(str(tmp_path), "/runs/1")
+    orphan.save(Position(0, 10, 10))
+    ownership.take(str(tmp_path), "/runs/2")
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(TrainingError, match=f"^checkpoint_dir: another run of the same training has .* {tmp_path}, so this"):
+        orphan.save(Position(0, 20, 20))
+    assert {path.name for path in tmp_path.iterdir()} == before
+    (tmp_path / ownership.OWNER_FILE).unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "sync_checkpoint", lambda path: ownership.take(str(tmp_path), "/runs/2"))
+        with pytest.raises(TrainingError, match="another run"):
+            orphan.save(Position(0, 20, 20))  # it is replaced while it writes
+    own = make_checkpoints(tmp_path, new, owner="/runs/2")
+    assert restore(own) == Position(0, 10, 10)
+    own.save(Position(0, 11, 11))
+    assert not own.remark
+
+
+def test_a_state_that_is_replaced_while_it_is_restored(tmp_path):
+    adapter = make_adapter()
+    late, other = make_checkpoints(tmp_path, adapter), make_checkpoints(tmp_path, adapter)
+    other.save(Position(0, 10, 10))
+    late.find()
+    other.save(Position(0, 20, 20))
+    with pytest.raises(TrainingError, match=r"step-10 was replaced by another training .*; run the same again$"):
+        late.restore()
+
+
+def test_damaged_state_is_named(tmp_path):
+    adapter = make_adapter()
+    make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
+    for part in tmp_path.glob("step-10.data*"):
+        part.write_bytes(part.read_bytes()[:10])
+    with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be restored .*; remove the folder"):
+        restore(make_checkpoints(tmp_path, adapter))
+
+
+@pytest.mark.parametrize("length", [0, 20])
+def test_a_document_that_is_cut_off_is_named(tmp_path, length):
+    adapter = make_adapter()
+    make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
+    document = tmp_path / STATE_FILE
+    document.write_bytes(document.read_bytes()[:length])
+    with pytest.raises(TrainingError, match=rf"{document} is cut off or damaged; .* remove the folder {tmp_path} to start"):
+        restore(make_checkpoints(tmp_path, adapter))
+
+
+def test_state_that_cannot_be_read_now_is_kept(tmp_path, monkeypatch):
+    adapter = make_adapter()
+    make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
+
+    def fail(self, path):
+        raise tf.errors.UnavailableError(None, None, "503")
+
+    monkeypatch.setattr(tf.train.Checkpoint, "read", fail)
+    with pytest.raises(TrainingError, match=r"step-10 cannot be read \(503\); it is kept: run the same again"):
+        restore(make_checkpoints(tmp_path, adapter))
+
+
+def test_state_of_another_model_is_refused(tmp_path):
+    make_checkpoints(tmp_path, make_adapter()).save(Position(0, 10, 10))
+    with pytest.raises(TrainingError, match="cannot be restored"):
+        restore(make_checkpoints(tmp_path, make_adapter(units=5)))
+
+
+def test_when_it_is_time(tmp_path, monkeypatch):
+    adapter = make_adapter()
+    by_steps = make_checkpoints(tmp_path, adapter, save_checkpoints_secs=0, save_checkpoints_steps=10)
+    assert [by_steps.due(number) for number in (0, 9, 10, 11)] == [False, False, True, True]
+    assert [by_steps.steps_until_due(number) for number in (0, 9)] == [10, 1]
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    by_time = make_checkpoints(tmp_path, adapter, save_checkpoints_secs=60)
+    assert not by_time.due(5)
+    now[0] += 60
+    assert by_time.due(5)
+    by_time.save(Position(0, 5, 5))
+    assert not by_time.due(6)
+    assert not make_without_folder().due(1)
+
+
+def test_the_first_saves_come_sooner(tmp_path, monkeypatch):
+    """After 5 s, then after twice as long each time, unless saves are slow."""
+    now, slow = [100.0], [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=60)
+    write = tf.train.Checkpoint.write
+
+    def write_slowly(*arguments):
+        now[0] += slow[0]
+        return write(*arguments)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
+    for number, (seconds, takes) in enumerate([(5, 0), (10, 0), (20, 5), (50, 0), (60, 0), (60, 0)], 1):
+        now[0] += seconds - 1
+        assert not checkpoints.due(number), number
+        now[0] += 1
+        assert checkpoints.due(number), number
+        slow[0] = takes
+        checkpoints.save(Position(0, number, number))
+
+
+def test_steps_of_saves_do_not_depend_on_other_saves(tmp_path):
+    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=0, save_checkpoints_steps=10)
+    checkpoints.save(Position(1, 0, 8))
+    assert [checkpoints.due(step) for step in (8, 9, 10)] == [False, False, True]
+    assert checkpoints.steps_until_due(8) == 2
+
+
+def test_saves_between_epochs(tmp_path, monkeypatch):
+    """After 5 s at least, and only if saving takes a tenth of the time or less."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=0, save_checkpoints_steps=10)
+    now[0] += 4
+    assert not checkpoints.due_at_epoch_end(7)
+    now[0] += 1
+    assert checkpoints.due_at_epoch_end(7)
+    write = tf.train.Checkpoint.write
+
+    def write_slowly(*arguments):
+        now[0] += 2
+        return write(*arguments)
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
+    checkpoints.save(Position(1, 0, 7))
+    now[0] += 30
+    assert not checkpoints.due_at_epoch_end(7), "it is saved already"
+    now[0] -= 11
+    assert not checkpoints.due_at_epoch_end(14)
+    now[0] += 1
+    assert checkpoints.due_at_epoch_end(14)
+    assert not make_without_folder().due_at_epoch_end(14)
+
+
+def make_without_folder():
+    return Checkpoints("", FaultTolerance(save_checkpoints_steps=1), MADE_WITH, True, make_adapter(), [])
+
+
+def test_nothing_is_saved_without_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    checkpoints = make_without_folder()
+    checkpoints.save(Position(0, 1, 1))
+    assert restore(checkpoints) == Position()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_document_is_plain(tmp_path):
+    mine = Mine()
+    make_checkpoints(tmp_path, make_adapter(), [mine]).save(Position(0, 10, 10))
+    document = json.loads((tmp_path / STATE_FILE).read_text())
+    assert document["position"] == {"epoch": 0, "step_of_epoch": 10, "step": 10}
+    assert document["made_with"] == MADE_WITH
+    assert document["callbacks"]["Mine-0"].items() >= {"count": 0, "seen": [], "parts": []}.items()

@@ -1,0 +1,154 @@
+"""The common interface of everything that can be trained."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.data import python_operations
+from tfx_distribute.trainer_module.data.feature_specs import Features
+from tfx_distribute.trainer_module.keras import keras_models, optimizers
+
+
+class ModelAdapter:
+    """The common interface of everything that can be trained.
+
+    Attributes:
+      model: The Keras model that is trained and exported.
+      optimizer: The optimizer that applies gradients.
+      applies_gradients: True if `train_step` also applies the gradients, because it
+        calls the model's own `train_step`.
+      prediction: The model's predictions without values; None until it is traced.
+      python_operation: Name of an operation that calls Python to predict, if any.
+    """
+
+    model: tf.keras.Model
+    optimizer: Any
+    applies_gradients = False
+    prediction: Any = None
+    python_operation: str | None = None
+
+    @tf.autograph.experimental.do_not_convert  # contains no user code
+    def optimizers(self) -> list[Any]:
+        """Returns `optimizer` and those in attributes of the model.
+
+        A model may have optimizers of its own, such as a GAN's, and use only those.
+        """
+        return optimizers.find(self.optimizer, self._owners())
+
+    def _model_state(self) -> dict[str, Any]:
+        """Returns model and optimizer for `tf.train.Checkpoint(**state)`."""
+        random_states = keras_models.random_states(self.model)
+        return {**keras_models.state(self.model), "optimizer": self.optimizer, "random": random_states}
+
+    def _owners(self) -> list[Any]:
+        """Returns the objects of the user's that may have optimizers."""
+        return [self.model]
+
+    def required_features(self, features: Features) -> set[str]:
+        """Returns the names of the features that the steps read.
+
+        Args:
+          features: All features. All but labels and weights are returned if the model
+            does not say which ones its steps read.
+        """
+        return set(features.inputs())
+
+    def check_labels(self, features: Features, ranges: Mapping[str, tuple[float, float]]) -> None:
+        """Checks that the losses can learn from the labels.
+
+        Args:
+          features: All features.
+          ranges: Name of a label -> its smallest and largest value, where known.
+
+        Raises:
+          ConfigurationError: They cannot.
+        """
+
+    def prepare(self, batch: Any) -> None:
+        """Creates the variables that Keras would create in the first step.
+
+        Call this in the strategy's scope.
+
+        Args:
+          batch: A batch of zeros: features, and label and weights if there are any.
+        """
+        if not all(layer.built for layer in self.model._flatten_layers()):
+            # Only traces the model: replicas have nothing to compute yet.
+            self.trace_prediction(batch[0])
+
+    def trace_prediction(self, features: Any) -> Any:
+        """Returns the model's predictions without values.
+
+        The first call traces the model.
+
+        Args:
+          features: Name -> values of a batch.
+        """
+        if self.prediction is None:
+            try:
+                traced = tf.function(self._predict).get_concrete_function(features)
+            except Exception:
+                strategy = tf.distribute.get_strategy()
+                if isinstance(strategy, tf.distribute.ParameterServerStrategy):  # only a worker can run something
+                    raise
+                # A layer may communicate with other replicas. It takes longer, because
+                # each local replica is traced.
+                traced = tf.function(lambda: strategy.run(self._predict, args=(features,))).get_concrete_function()
+            self.python_operation = python_operations.find(traced.graph)
+        return self.prediction
+
+    def _predict(self, features: Any) -> None:
+        # Not returned: replicas of a TPU could return tensors only.
+        self.prediction = _without_values(self.model(features, training=False))
+
+    def _trace_step(self, step: Callable[..., Any], batch: Any) -> None:
+        """Traces a step of the user's own, to create the variables that it creates."""
+        strategy = tf.distribute.get_strategy()
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            # Only a function that a worker runs can be traced. It runs no step.
+            coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+            coordinator.schedule(tf.function(lambda: self._run_none(step, batch)))
+            coordinator.join()
+            return
+        # A step that can only run eagerly logs nothing but Keras's metrics.
+        with contextlib.suppress(Exception) if self.model.run_eagerly else contextlib.nullcontext():
+            tf.function(lambda: strategy.run(step, args=batch)).get_concrete_function()
+
+    def _run_none(self, step: Callable[..., Any], batch: Any) -> None:
+        for _ in tf.range(0):
+            tf.distribute.get_strategy().run(step, args=batch)
+
+    def train_step(self, *batch: Any) -> tf.Tensor:
+        """Updates the metrics from one replica's batch; returns the mean loss."""
+        raise NotImplementedError
+
+    def eval_step(self, *batch: Any) -> None:
+        """Updates the metrics from one replica's batch."""
+        raise NotImplementedError
+
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        """Returns the values of the metrics by name, including `loss`.
+
+        Args:
+          evaluated: True for the metrics of an evaluation, False for those of training
+            steps.
+        """
+        raise NotImplementedError
+
+    def reset_metrics(self) -> None:
+        """Resets all metrics."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """Returns everything that training changes, for `tf.train.Checkpoint(**state)`.
+
+        The keys are the same in every process.
+        """
+        raise NotImplementedError
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def _without_values(prediction: Any) -> Any:
+    return tf.nest.map_structure(lambda value: tf.type_spec_from_value(value) if tf.is_tensor(value) else value, prediction)

@@ -1,0 +1,91 @@
+"""Adapts a user's task, which defines its own steps."""
+
+from typing import Any
+
+import tensorflow as tf
+from typing_extensions import override
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.keras import keras_metrics
+from tfx_distribute.trainer_module.keras.model_adapters import batches, own_parts
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.keras.optimizers import with_inner
+from tfx_distribute.trainer_module.loop import loss_reduction
+from tfx_distribute.trainer_module.state import saved_objects
+from tfx_distribute.trainer_module.user_code.task import Task
+
+
+class TaskAdapter(ModelAdapter):
+    """Adapts a user's task and adds a metric of its loss."""
+
+    def __init__(self, task: Task):
+        self._task = task
+        self.model = task.model
+        self._loss = tf.keras.metrics.Mean("loss")
+        loss_reduction.use_replica_means()
+        if not getattr(task.model, "optimizer", None):
+            # Callbacks expect `model.optimizer`. Keras wraps the optimizer if the
+            # precision needs a loss scale.
+            task.model.compile(optimizer=task.optimizer, jit_compile=False)
+            self.optimizer = task.model.optimizer
+        else:
+            self.optimizer = task.optimizer
+
+    @override
+    def prepare(self, batch: Any) -> None:
+        super().prepare(batch)
+        if not own_parts.are_built(self._own_parts()):
+            # The first step would be too late: the saved state is restored before it.
+            self._trace_step(self.train_step, batch)
+            self._trace_step(self.eval_step, batch)
+
+    @override
+    def train_step(self, *batch: Any) -> tf.Tensor:
+        loss = self._task.train_step(*batch)
+        if loss is None:
+            raise ConfigurationError(
+                f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
+            )
+        self._loss.update_state(loss, sample_weight=batches.size(*batch))
+        return loss
+
+    @override
+    def eval_step(self, *batch: Any) -> None:
+        loss = self._task.eval_step(*batch)
+        if loss is not None:
+            self._loss.update_state(loss, sample_weight=batches.size(*batch))
+
+    @override
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        return keras_metrics.flatten({metric.name: metric.result() for metric in self._all_metrics()})
+
+    @override
+    def reset_metrics(self) -> None:
+        keras_metrics.reset(self._all_metrics())
+
+    @override
+    def state(self) -> dict[str, Any]:
+        parts = own_parts.state(self._own_parts())
+        return {**self._shared_state(), **({"task": parts} if parts else {})}
+
+    @override
+    def optimizers(self) -> list[Any]:
+        compiled, found = self.model.optimizer, super().optimizers()
+        if any(each is self.optimizer for each in with_inner(compiled)):
+            return found
+        # A model that was loaded compiled has one that is not used.
+        return [each for each in found if each is not compiled]
+
+    @override
+    def _owners(self) -> list[Any]:
+        return [self._task, self.model]
+
+    def _own_parts(self) -> dict[str, Any]:
+        """Returns what the task has besides model, optimizer and metrics."""
+        return own_parts.find(self._task, saved_objects.find(self._shared_state()))
+
+    def _shared_state(self) -> dict[str, Any]:
+        return {**self._model_state(), "metrics": keras_metrics.state(self._all_metrics())}
+
+    def _all_metrics(self) -> list[tf.keras.metrics.Metric]:
+        return [self._loss, *getattr(self._task, "metrics", ())]

@@ -1,0 +1,87 @@
+"""Finds a model's optimizers, also those within others, and sets them up."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.keras import attributes, keras_models
+
+
+def find(first: Any, owners: Iterable[Any]) -> list[Any]:
+    """Returns the optimizers that no other one delegates to, each once.
+
+    Args:
+      first: An optimizer.
+      owners: Objects with optimizers in their attributes, or in lists, dictionaries and
+        plain objects in these.
+    """
+    parts = (first, *(value for owner in owners for _, value in attributes.walk(owner)))
+    found = {id(part): part for part in parts if keras_models.is_optimizer(part)}
+    inner = {id(each) for part in found.values() for each in with_inner(part)[1:]}
+    return [part for part in found.values() if id(part) not in inner]
+
+
+def unwrap(optimizer: Any) -> Any:
+    """Returns the optimizer that has the learning rate, which a loss scale may wrap."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def batches_applied(optimizer: Any) -> Any:
+    """Returns how many batches' gradients an optimizer has been given.
+
+    This is a scalar integer variable. With Keras 3's own `gradient_accumulation_steps`,
+    `iterations` counts only every so many of them.
+
+    Args:
+      optimizer: A Keras optimizer.
+    """
+    inner = unwrap(optimizer)
+    accumulates = getattr(inner, "gradient_accumulation_steps", None)
+    batches = getattr(inner, "_iterations", None) if accumulates else None
+    return optimizer.iterations if batches is None else batches
+
+
+def with_inner(optimizer: Any) -> list[Any]:
+    """Returns an optimizer, and those that it keeps, which it may delegate to.
+
+    They may be in lists, dictionaries and plain objects in its attributes.
+    """
+    found: list[Any] = []
+    pending = [optimizer]
+    while pending:
+        each = pending.pop()
+        if keras_models.is_optimizer(each) and not any(each is other for other in found):
+            found.append(each)
+            pending += (value for _, value in attributes.walk(each))
+    return found
+
+
+def set_global_clipnorm(optimizers: Sequence[Any], global_clipnorm: float) -> None:
+    """Makes a model's optimizer clip gradients by their global norm.
+
+    It clips after it has summed gradients over replicas.
+
+    Args:
+      optimizers: The optimizers of the model.
+      global_clipnorm: Maximum norm over the gradients of all variables; 0 leaves the
+        optimizer unchanged.
+
+    Raises:
+      ConfigurationError: There are several optimizers, or the only one does not support
+        it.
+    """
+    if not global_clipnorm:
+        return
+    if len(optimizers) > 1:
+        raise ConfigurationError(
+            f"global_clipnorm: the model has {len(optimizers)} optimizers, none of which has all gradients; give "
+            "each its own global_clipnorm in the module, and write global_clipnorm=0"
+        )
+    inner = unwrap(optimizers[0])
+    if not hasattr(inner, "global_clipnorm"):
+        raise ConfigurationError(
+            f"global_clipnorm: the optimizer {type(inner).__name__} does not know it; use one of tf.keras.optimizers, or "
+            "write global_clipnorm=0"
+        )
+    inner.clipnorm = inner.clipvalue = None  # Keras accepts only one of the three
+    inner.global_clipnorm = global_clipnorm

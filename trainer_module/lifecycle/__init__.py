@@ -1,1 +1,0 @@
-"""Handles a training process's progress, failures, preemption and lost peers."""

@@ -1,0 +1,1 @@
+"""Ends training processes well: SIGTERM, lost peers, stuck processes, exit codes."""

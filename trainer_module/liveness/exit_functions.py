@@ -1,0 +1,105 @@
+"""Runs the functions that a module registered with `atexit`, without a regular exit.
+
+A regular exit also runs TensorFlow's own cleanup, which takes seconds, and in a forked
+process the functions of the process that it is a fork of. So training processes end
+with `os._exit`:
+
+    exit_functions.record()
+    ...
+    exit_functions.end(code)
+"""
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tfx_distribute.trainer_module.liveness import exit_codes
+
+SECONDS = 10.0  # for all of them: one may wait for a service that does not respond
+
+_functions: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
+
+
+def record() -> None:
+    """Keeps the functions that are registered from now on, for `end`."""
+    atexit.register = _register
+    atexit.unregister = _unregister
+
+
+def _register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    _functions.append((function, args, kwargs))
+    return function
+
+
+def _unregister(function: Callable[..., Any], /) -> None:
+    _functions[:] = [entry for entry in _functions if entry[0] != function]
+
+
+def end(code: int, is_child: bool = False) -> NoReturn:
+    """Calls the recorded functions, the last one first, and ends this process.
+
+    As in Python, an error of one is printed and does not keep the others from running.
+    The process ends after `SECONDS` at the latest, and also if something fails here.
+
+    After a failure, TensorFlow's own functions are not called: they wait for storage or
+    a TPU that may be the reason of the failure, and print its consequences after it.
+
+    Args:
+      code: Exit code of the process; 0 if it has done its part.
+      is_child: True for a child of the fork server, which ends with
+        `exit_codes.to_fork_server(code)`.
+    """
+    exit_code = exit_codes.to_fork_server(code) if is_child else code
+    try:
+        if code:
+            _functions[:] = [entry for entry in _functions if not _is_skipped_after_failure(entry[0])]
+        if _functions and _start_timer(exit_code):
+            _call_all()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _exit(exit_code)
+
+
+def _is_skipped_after_failure(function: Callable[..., Any]) -> bool:
+    module = getattr(function, "__module__", None) or ""
+    # AutoGraph removes its temporary files.
+    return module.startswith("tensorflow.") and not module.startswith("tensorflow.python.autograph.")
+
+
+def _start_timer(code: int) -> bool:
+    """Starts to limit the time; returns False if this process may start no thread."""
+    timer = threading.Timer(SECONDS, _give_up, [code])
+    timer.daemon = True
+    try:
+        timer.start()
+    except RuntimeError as error:
+        print(f"functions of atexit are not called, as no timer could end them: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _call_all() -> None:
+    while _functions:
+        function, args, kwargs = _functions.pop()
+        try:
+            function(*args, **kwargs)
+        except BaseException:
+            traceback.print_exc()
+
+
+def _give_up(code: int) -> NoReturn:
+    print(f"functions of atexit took longer than {SECONDS:g} s; this process ends without them", file=sys.stderr)
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

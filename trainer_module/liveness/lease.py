@@ -1,0 +1,149 @@
+"""Stops a training on other machines when the pipeline step that follows it has gone.
+
+The step renews a lease. When a run is cancelled, the step may have no time to remove
+what it started. A chief whose lease expires saves its state and exits, which ends the
+training. The others watch the lease too, as the chief may still wait for a machine.
+Another attempt of the step takes the lease, so that an earlier one that is still
+running sees that the training is no longer its own.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
+from tfx_distribute.trainer_module.liveness import exit_codes, preemption
+from tfx_distribute.trainer_module.liveness.clock import RunningClock
+from tfx_distribute.trainer_module.liveness.failure_report import Failure
+from tfx_distribute.trainer_module.reporting.process_log import LOGGER
+
+# Environment variable: path or address of the lease; if unset, there is no lease.
+LEASE_VARIABLE = "TFX_DISTRIBUTE_FOLLOWED"
+RENEW_SECONDS = 60.0
+# Longer than a step waits for a cluster that does not answer, and longer than it takes
+# for the step to be started again.
+ABANDONED_SECONDS = 1800.0
+# How much longer processes other than the chief stay: it may need them to save.
+AFTER_CHIEF_SECONDS = 300.0
+
+
+class Lease:
+    """A lease that one process holds until another takes it.
+
+    ```python
+    held = Lease("/shared/digits-1/followed.json")
+    held.take()
+    while training and not held.is_lost():
+        held.renew()
+    ```
+
+    Args:
+      path: Path or address of the lease.
+
+    Attributes:
+      path: As above.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self._holder = uuid.uuid4().hex
+
+    def take(self) -> None:
+        """Takes the lease, from whoever holds it.
+
+        A training that a step follows must not end because others fill its disk.
+        """
+        document = {"holder": self._holder, "sign": uuid.uuid4().hex, "time": time.time()}
+        atomic_files.write_or_overwrite(self.path, json.dumps(document))
+
+    def renew(self) -> None:
+        """Renews the lease, unless it is lost. Makes its folder again if it is gone."""
+        if self.is_lost():
+            return
+        folder = os.path.dirname(self.path)
+        if not tf.io.gfile.exists(folder):
+            LOGGER.warning("somebody has removed %s, which the training uses; creating it again", folder)
+            tf.io.gfile.makedirs(folder)
+        self.take()
+
+    def is_lost(self) -> bool:
+        """Returns True if another process has taken the lease."""
+        return _read(self.path).get("holder", self._holder) != self._holder
+
+
+def last_renewal(path: str) -> float | None:
+    """Returns when the lease was last renewed; None if never or if it is unreadable.
+
+    Args:
+      path: Path or address of the lease.
+
+    Returns:
+      Seconds since 1970, by the clock of the machine that renewed it.
+    """
+    try:
+        return float(_read(path)["time"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Returns the document of a lease; an empty one if there is none to read."""
+    try:
+        document = json.loads(atomic_files.read(path) or "{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def find() -> str | None:
+    """Returns the path or address of this process's lease; None if it has none."""
+    return os.environ.get(LEASE_VARIABLE) or None
+
+
+def watch(is_chief: bool) -> None:
+    """Starts a thread that ends this process when its lease expires, if it has one.
+
+    Args:
+      is_chief: True in the chief, which ends first.
+    """
+    path = find()
+    seconds = ABANDONED_SECONDS + (0.0 if is_chief else AFTER_CHIEF_SECONDS)
+    if path:
+        leave = functools.partial(_leave, seconds)
+        threading.Thread(target=_watch, args=(path, seconds, leave), daemon=True, name="lease-monitor").start()
+
+
+def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
+    poll = min(RENEW_SECONDS, seconds / 10)
+    clock = RunningClock(longest_gap=2 * poll)  # a suspended process misses renewals
+    lease, renewed_at = None, 0.0
+    while clock.seconds() - renewed_at < seconds:
+        try:
+            current = atomic_files.read(path)
+        except (OSError, tf.errors.OpError):  # the storage is temporarily unavailable
+            current = None
+        # Any change counts as a renewal; the time in it does not matter, as clocks
+        # differ.
+        if current is not None and current != lease:
+            lease, renewed_at = current, clock.seconds()
+        time.sleep(poll)
+    leave()
+
+
+def _leave(seconds: float) -> None:
+    reason = f"no pipeline step has followed this training for {seconds:g} s, so it ends"
+    LOGGER.info(reason)
+    path = os.environ.get(ERROR_FILE_VARIABLE)
+    if path:  # otherwise Vertex AI would start this process again
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            Failure(reason, expected=True).write(path)
+    preemption.leave(exit_codes.ABANDONED)

@@ -1,0 +1,1 @@
+"""Trains and evaluates: epochs, steps, gradients and losses under a strategy."""

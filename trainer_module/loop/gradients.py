@@ -1,0 +1,111 @@
+"""Computes and applies gradients, with a loss scale, in Keras 2 and Keras 3."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.keras import optimizers
+from tfx_distribute.trainer_module.loop import loss_reduction, step_timing
+from tfx_distribute.trainer_module.loop.replica_sum import sum_over_replicas, without_duplicates
+
+_KERAS_3_SUM = "_all_reduce_sum_gradients"
+# Methods with which optimizers sum gradients over replicas: Keras 3, Keras 2, and
+# tf.keras.optimizers.legacy.
+_SUMS = (_KERAS_3_SUM, "aggregate_gradients", "_aggregate_gradients")
+
+
+def compute(
+    optimizer: Any, compute_loss: Callable[[], tf.Tensor], variables: Sequence[Any], factor: float
+) -> tuple[tf.Tensor, list]:
+    """Computes the gradients of a loss.
+
+    Args:
+      optimizer: The optimizer that will apply them; it may scale the loss.
+      compute_loss: Returns the loss, a scalar. Of a loss of any other shape, such as
+        one number per example, the sum is differentiated, as under `fit`.
+      variables: The variables to differentiate by.
+      factor: Multiplies the gradients of a scalar.
+
+    Returns:
+      The mean of the loss that `compute_loss` returned, as a float32 scalar, and the
+      gradient of each variable, or None.
+    """
+    with tf.GradientTape() as tape:
+        loss = compute_loss()
+        is_scalar = loss_reduction.is_scalar(loss)
+        scaled_loss = tf.reduce_sum(loss * tf.cast(factor, loss.dtype) if is_scalar else loss)
+        if hasattr(optimizer, "get_scaled_loss"):  # Keras 2
+            scaled_loss = optimizer.get_scaled_loss(scaled_loss)
+        elif hasattr(optimizer, "scale_loss"):  # Keras 3, whose `apply` removes the scale again
+            scaled_loss = optimizer.scale_loss(scaled_loss)
+    inner = optimizers.unwrap(optimizer)
+    own = getattr(type(inner), "compute_gradients", None)
+    if own is getattr(tf.keras.optimizers.Optimizer, "compute_gradients", None) or own is None:
+        gradients = tape.gradient(scaled_loss, variables)
+    else:  # Keras 2 calls it in `minimize`; the user's may, for instance, center gradients
+        gradients = [gradient for gradient, _ in inner.compute_gradients(scaled_loss, variables, tape)]
+    if hasattr(optimizer, "get_unscaled_gradients"):
+        gradients = optimizer.get_unscaled_gradients(gradients)
+    return tf.reduce_mean(tf.cast(loss, tf.float32)), gradients
+
+
+def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Creates an optimizer's variables, and stops it from summing over replicas.
+
+    `apply` sums gradients earlier. Keras 2 has an argument for it, which an
+    `apply_gradients` of the user's need not know.
+
+    Args:
+      optimizer: A Keras optimizer.
+      variables: The variables whose gradients it will apply.
+    """
+    if hasattr(optimizer, "build"):
+        optimizer.build(variables)
+    elif hasattr(optimizer, "_create_all_weights"):  # tf.keras.optimizers.legacy
+        optimizer._create_all_weights(variables)
+    for each in optimizers.with_inner(optimizer):
+        for name in _SUMS:
+            if hasattr(each, name):
+                setattr(each, name, lambda pairs: pairs)
+
+
+def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], measures: bool = False) -> tf.Tensor:
+    """Sums gradients over replicas and applies them.
+
+    Call this in a replica context. The optimizer sees only the sums when it checks for
+    overflows and clips.
+
+    Args:
+      optimizer: A Keras optimizer.
+      gradients: This replica's gradients.
+      variables: Their variables, in the same order.
+      measures: True to measure how long the sum takes.
+
+    Returns:
+      Seconds from the moment at which all replicas of this process had their gradients
+      until the sums were there, a float64 scalar; 0 if it is not measured.
+    """
+    begin = step_timing.moment_on_all_replicas(gradients) if measures else None
+    sums = sum_over_replicas(gradients)
+    seconds = step_timing.moment_on_all_replicas(sums) - begin if measures else tf.zeros([], tf.float64)
+    if hasattr(optimizers.unwrap(optimizer), _KERAS_3_SUM):
+        # Keras 3 squares each gradient row separately, even if several belong to the
+        # same row of the table. Keras 2 adds them up first.
+        sums = list(map(without_duplicates, sums))
+    optimizer.apply_gradients(zip(sums, variables, strict=True))
+    return seconds
+
+
+def finalize(optimizer: Any, variables: Sequence[Any]) -> None:
+    """Sets variables to their final values after training, such as moving averages.
+
+    Args:
+      optimizer: A Keras optimizer.
+      variables: The model's trainable variables.
+    """
+    inner = optimizers.unwrap(optimizer)
+    if hasattr(inner, "finalize_variable_values"):
+        # Keras 3 averages all that it was built with, those too that a callback has
+        # frozen since. Keras 2 does not, and their averages may be outdated.
+        inner.finalize_variable_values(getattr(inner, "_trainable_variables", variables))

@@ -1,0 +1,186 @@
+"""Trains with DTensor: divides variables over a mesh of devices.
+
+A model may then be larger than one device. A mesh has two dimensions: examples are
+divided along `batch`, and variables along `model` according to the layout rules. Every
+variable that `build_model` creates becomes a DVariable whose parts are sent to their
+devices one by one, so no device ever holds a whole divided variable.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+from typing_extensions import override
+
+from tfx_distribute.trainer_module import lines
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import layout_rules
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+from tfx_distribute.trainer_module.keras import optimizers
+from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
+from tfx_distribute.trainer_module.keras.learning_rate import WarmUp
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.loop import step_timing
+from tfx_distribute.trainer_module.loop.step_runner import StepRunner
+from tfx_distribute.trainer_module.loop.step_timing import CallTime
+from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
+
+
+class MeshStepRunner(StepRunner):
+    """Runs steps on a mesh.
+
+    Computes and applies gradients in two TensorFlow calls: in a single one, DTensor
+    trains incorrectly.
+    """
+
+    _strategy: MeshStrategy
+
+    def __init__(
+        self,
+        model_adapter: ModelAdapter,
+        strategy: MeshStrategy,
+        input_pipeline: InputPipeline,
+        options: TrainingOptions,
+        warm_up: WarmUp | None = None,
+    ):
+        _lay_out_optimizer(model_adapter, strategy)
+        super().__init__(model_adapter, strategy, input_pipeline, options, warm_up)
+        self._measures_peers = False  # DTensor has no operation for the time of day
+        strategy.check_rules(model_adapter.model)
+        self._gradients_function = tf.function(self._gradients)
+        self._apply_function = tf.function(self._apply)
+        self._eval_step_function = tf.function(self._eval_step)
+        self._before_step_function = tf.function(warm_up.before_step) if warm_up else None
+
+    @override
+    def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
+        begin, waited = time.time(), 0.0
+        sample = 1 if exact_time or not self._behind_host else step_timing.SAMPLE
+        loss = None
+        for step in range(num_steps):
+            if self._before_step_function is not None:
+                self._before_step_function()
+            is_measured = step % sample == 0
+            if is_measured and loss is not None:
+                _local_value(loss).numpy()  # waits for the devices
+            before = time.monotonic()
+            batch, _ = next(self._training)
+            waited += time.monotonic() - before if is_measured else 0.0
+            loss, gradients = self._gradients_function(self._shard_batch(batch))
+            with self._warming_up():
+                self._apply_function(gradients)
+        return float(_local_value(loss)), CallTime(begin, waited * step_timing.weight_of_measured(num_steps, sample))
+
+    @override
+    def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
+        batch_size = self._input_pipeline.options.per_replica_batch_size
+        batches = self._input_pipeline.evaluation_part(0, 1, batch_size)
+        for number, batch in enumerate(batches):
+            if callbacks:
+                callbacks.on_test_batch_begin(number)
+            self._eval_step_function(self._shard_batch(batch))
+            if callbacks:
+                callbacks.on_test_batch_end(number, as_floats(self.metrics(evaluated=True)))
+
+    @override
+    def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
+        return {name: _local_value(value) for name, value in super().metrics(evaluated).items()}
+
+    @override
+    def open(self, first_step: int) -> None:
+        self._input_pipeline = self._input_pipeline.of_global_batch(self._strategy.num_replicas_in_sync)
+        self._training = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
+
+    def _gradients(self, batch: Any, share: tf.Tensor | float = 1.0) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        loss, gradients = super()._gradients(batch, share)  # the loss is that of the global batch
+        # The gradient of an embedding is a list of rows.
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _shard_batch(self, batch: Any) -> Any:
+        """Divides a batch along the mesh's `batch` dimension.
+
+        A batch that cannot be divided evenly is copied whole to every device.
+        """
+
+        def shard(value: Any) -> tf.Tensor:
+            if not isinstance(value, tf.Tensor) or value.dtype == tf.string:
+                raise ConfigurationError(
+                    "module: DTensor cannot divide features that are text, sparse or ragged, and the model reads one; make "
+                    "it numbers in preprocessing_fn, or use another strategy"
+                )
+            is_even = int(value.shape[0]) % self._strategy.num_replicas_in_sync == 0
+            other_axes = [dtensor.UNSHARDED] * (len(value.shape) - 1)
+            sharding = [layout_rules.BATCH if is_even else dtensor.UNSHARDED, *other_axes]
+            return self._strategy.shard_value(value, dtensor.Layout(sharding, self._strategy.mesh))
+
+        return tf.nest.map_structure(shard, batch, expand_composites=False)
+
+
+def _lay_out_optimizer(model_adapter: ModelAdapter, strategy: MeshStrategy) -> None:
+    """Makes an optimizer divide its slots as the variables are divided.
+
+    The optimizer did not know the mesh when the user's module created it.
+
+    Raises:
+      ConfigurationError: The optimizer does not support this, or the module applies
+        gradients itself.
+    """
+    optimizer = model_adapter.optimizer
+    optimizer_name = type(optimizer).__name__
+    if model_adapter.applies_gradients:
+        raise ConfigurationError(
+            "module: the model has a train_step of its own, which model_parallel cannot divide into gradients and their "
+            "application; return a task with train_step and eval_step, or use another strategy"
+        )
+    if hasattr(optimizer, "inner_optimizer"):
+        raise ConfigurationError(
+            "module: model_parallel cannot use a LossScaleOptimizer, because Keras does not scale losses there; leave it "
+            "out, or use another strategy"
+        )
+    if not isinstance(optimizer, tf.keras.optimizers.Optimizer):
+        raise ConfigurationError(
+            f"module: model_parallel cannot use the optimizer {optimizer_name}; use one of tf.keras.optimizers, not a "
+            "legacy one"
+        )
+    if len(optimizers.with_inner(optimizer)) > 1:
+        raise ConfigurationError(
+            f"module: model_parallel cannot use {optimizer_name}, which has another optimizer, because only the variables "
+            "of one are divided; use an optimizer that applies gradients itself, or another strategy"
+        )
+    is_plain_sgd = isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum
+    if (is_plain_sgd or isinstance(optimizer, tf.keras.optimizers.Ftrl)) and lines.is_older_tensorflow(tf.__version__):
+        # "Incompatible shapes" in the first step on a divided variable. TensorFlow 2.21
+        # trains it.
+        raise ConfigurationError(
+            f"module: model_parallel cannot use {'SGD without momentum' if is_plain_sgd else optimizer_name} with "
+            f"TensorFlow {tf.__version__}; write SGD(..., momentum=0.9), or another optimizer"
+        )
+    if optimizer.use_ema:
+        raise ConfigurationError(
+            "module: model_parallel cannot use use_ema=True, because Keras does not update the averages there; leave it "
+            "out, or use another strategy"
+        )
+    optimizer._mesh = strategy.mesh
+    optimizer.jit_compile = False
+    build, update_step = optimizer.build, optimizer.update_step
+
+    def build_laid_out(variables: Sequence[Any]) -> None:
+        # Slots of a variable's shape get its layout from Keras. Rules for the variable
+        # do not fit slots of another shape, which have names like its own.
+        with strategy.undivided():
+            build(variables)
+
+    def update_laid_out(gradient: tf.Tensor, variable: Any) -> None:
+        # A gradient has the layout that its computation produced. Optimizers assume
+        # that it is the variable's.
+        update_step(dtensor.relayout(gradient, variable.layout), variable)
+
+    optimizer.build, optimizer.update_step = build_laid_out, update_laid_out
+
+
+def _local_value(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the value of a DTensor scalar as an ordinary tensor."""
+    return dtensor.unpack(tensor)[0] if dtensor.is_dtensor(tensor) else tensor

@@ -1,0 +1,449 @@
+"""Trains a model under a strategy as `fit` does, with many steps per TensorFlow call.
+
+Epochs, losses, metrics, validation and callbacks are the same as under `fit`. Two
+things differ, for speed: TensorFlow runs steps without returning to Python, unless a
+callback has batch hooks; and datasets are iterated on from epoch to epoch instead of
+being reopened.
+"""
+
+import contextlib
+import math
+import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import atomic_files, export
+from tfx_distribute.trainer_module.data import python_operations
+from tfx_distribute.trainer_module.data.feature_specs import Features
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
+from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingData, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.keras import keras_models, learning_rate, model_builder, model_calls, optimizers
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.liveness import preemption
+from tfx_distribute.trainer_module.loop import coordinator_steps, gradients, mesh_errors, replica_values
+from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
+from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
+from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
+from tfx_distribute.trainer_module.loop.profiler import Profiler
+from tfx_distribute.trainer_module.loop.sidecar_evaluator import SidecarCheckpointWriter
+from tfx_distribute.trainer_module.loop.step_runner import StepRunner
+from tfx_distribute.trainer_module.reporting.progress import Reporter
+from tfx_distribute.trainer_module.reporting.tensorboard_logs import TensorBoardLogs
+from tfx_distribute.trainer_module.state import saved_objects
+from tfx_distribute.trainer_module.state.base_model import warm_start
+from tfx_distribute.trainer_module.state.best_model import BestModel, check_metric
+from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position, describe_settings
+from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
+from tfx_distribute.trainer_module.user_code import callbacks as callbacks_lib
+
+
+def train(
+    job: TrainingJob,
+    data: TrainingData,
+    features: Features,
+    strategy: tf.distribute.Strategy,
+    reporter: Reporter,
+    is_chief: bool,
+) -> tuple[tf.keras.Model, TrainingResult]:
+    """Builds the user's model under the strategy and trains it.
+
+    Args:
+      job: The training job.
+      data: The job's data.
+      features: The features of the data's examples.
+      strategy: The strategy of this process.
+      reporter: Reports progress.
+      is_chief: True if this process writes TensorBoard logs.
+
+    Returns:
+      The trained model and the result of the training.
+
+    Raises:
+      ConfigurationError: `build_model` returned something that cannot be trained, or
+        the data has fewer examples than the batch needs.
+    """
+    training = _Training(job, data, features, strategy, reporter, is_chief)
+    start = time.monotonic()
+    with training.explaining_errors(), contextlib.ExitStack() as at_end:
+        training.check_and_prepare(features)
+        training.start_callbacks(at_end)
+        begin = training.restore(at_end)
+        training.run_epochs(begin)
+        training.save_last()
+        seconds = time.monotonic() - start
+        training.finish()
+    return training.model, training.result(seconds)
+
+
+class _Training:
+    """A training in one process. `train` calls its public methods in their order."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        data: TrainingData,
+        features: Features,
+        strategy: tf.distribute.Strategy,
+        reporter: Reporter,
+        is_chief: bool,
+    ):
+        """Builds the model, its input and its callbacks."""
+        self._job, self._options, self._strategy = job, job.training_options, strategy
+        self._reporter, self._is_chief, self._run_dir = reporter, is_chief, job.outputs.model_run_dir
+        fixed_batches = bool(job.distribution.info.fixed_batches)
+        self._plan = make_plan(self._options, data.train.num_examples, strategy.num_replicas_in_sync, fixed_batches)
+        window = strategy_table.profile_window(self._options)
+        self._profiler = Profiler(window, self._run_dir if is_chief else None)
+        context = model_builder.make_context(job, features, self._plan, is_chief)
+        with strategy.scope():
+            reporter.enter("build_model")
+            self._adapter = model_builder.build(job, context)
+            reporter.enter("preparing to train")
+            self._adapter.check_labels(features, data.label_ranges)
+            self._input = _make_input_pipeline(job, data, features, self._plan, self._adapter)
+            self._user_callbacks = callbacks_lib.load(job.module, context, strategy)
+        self.model = self._adapter.model
+        self._callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
+            self._user_callbacks + _make_tensorboard_callbacks(job, is_chief),
+            model=self.model,
+            epochs=self._plan.epochs,
+            steps=self._plan.steps_per_epoch,
+            verbose=0,
+        )
+        self._counter = StepCounter(
+            reporter,
+            self._plan,
+            self._plan.global_batch_size // strategy_table.readers(job.distribution),
+            lambda: learning_rate.read(self._adapter.optimizer, self._options.warmup_steps),
+        )
+        self._process_times = ProcessTimes(self._counter.meter, self._run_dir if is_chief else None)
+        self._metrics: dict[str, float] = {}
+        self._epoch, self._is_evaluated, self._has_diverged = 0, False, False
+        self._best: BestEvaluation | None = None
+
+    @contextlib.contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """Runs the training in the strategy's scope, and says more about its errors."""
+        is_mesh = isinstance(self._strategy, MeshStrategy)
+        with (
+            self._strategy.scope(),
+            self._counter.reporting_step_on_error(),
+            mesh_errors.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
+            self._input.explaining_read_errors(),
+            preemption.deferring_exit(),
+        ):
+            yield
+
+    def check_and_prepare(self, features: Features) -> None:
+        """Prepares the steps, checks the export, and reads the base model."""
+        job, options, plan, adapter = self._job, self._options, self._plan, self._adapter
+        batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
+        rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
+        all_optimizers = adapter.optimizers()
+        warm_up = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps)
+        optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
+        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options, warm_up)
+        if job.outputs.serving_model_dir:
+            _check_export(adapter, features, self._input)
+        self._sidecar: SidecarCheckpointWriter | None = None
+        if job.distribution.num_evaluators:
+            self._sidecar = SidecarCheckpointWriter(self.model, self._run_dir, self._is_chief, plan.num_replicas)
+        self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
+        self._reporter.enter("reading the base model")
+        self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform, self._strategy)
+
+    def start_callbacks(self, at_end: contextlib.ExitStack) -> None:
+        """Checks the user's callbacks, and calls `on_train_begin`."""
+        num_evaluators = self._job.distribution.num_evaluators
+        callbacks_lib.check_monitors(self._user_callbacks, num_evaluators, self._input.has_evaluation)
+        callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
+        at_end.enter_context(model_calls.checked(self.model, self._steps))
+        self.model.stop_training = False
+        self._reporter.enter("on_train_begin")
+        self._callbacks.on_train_begin()
+
+    def restore(self, at_end: contextlib.ExitStack) -> Position:
+        """Finds the saved state, and returns where the training begins."""
+        job = self._job
+        self._reporter.enter("restoring the saved state")
+        saved_objects.find(self._adapter.state())  # raises an error if something cannot be saved
+        self._checkpoints = Checkpoints(
+            job.outputs.checkpoint_dir,
+            job.fault_tolerance,
+            describe_settings(job, self._plan),
+            self._is_chief,
+            self._adapter,
+            self._user_callbacks,
+            in_background=_can_save_in_background(job),
+            owner=job.outputs.result_file,
+        )
+        at_end.callback(self._checkpoints.wait)
+        begin = _find_state(self._checkpoints, self._steps, job.outputs.checkpoint_dir)
+        self._steps.open(begin.step)
+        self._counter.begin(begin.step, self._checkpoints.remark)
+        per_call = self._options.steps_per_execution
+        self._epochs = EpochRunner(self._steps, per_call, self._callbacks, self._counter, self._profiler, self._checkpoints)
+        return begin
+
+    def run_epochs(self, begin: Position) -> None:
+        """Trains until the last epoch, or until a callback ends the training."""
+        plan, counter = self._plan, self._counter
+        atomic_files.choose_temporary_folder()
+        for epoch in range(begin.epoch, plan.epochs):
+            self._epoch = epoch
+            self._train_epoch(begin)
+            self._evaluate()
+            self._end_epoch()
+            if epoch == begin.epoch:
+                self._report_differing()
+            counter.report_if_due(self._metrics)
+            ends, gathers = self._epochs.ends_training(epoch, epoch + 1 == plan.epochs, self._process_times.are_due)
+            if gathers:
+                self._process_times.gather(self._steps, epoch)
+                if self._process_times.remark:
+                    self._report(self._process_times.remark)
+            if ends:
+                if counter.step < plan.train_steps:
+                    self._report(f"a callback has ended the training after step {counter.step} of {plan.train_steps}")
+                return
+
+    def _train_epoch(self, begin: Position) -> None:
+        """Trains the steps of an epoch that are left."""
+        epoch, steps = self._epoch, self._plan.steps_of_epoch(self._epoch)
+        is_first = epoch == begin.epoch
+        first_step = begin.step_of_epoch if is_first else 0
+        if is_first and not first_step:
+            self._checkpoints.restore()  # a state between two epochs, whose on_epoch_begin is still to come
+        self._adapter.reset_metrics()
+        self._reporter.enter(f"on_epoch_begin of epoch {epoch + 1}")
+        self._callbacks.on_epoch_begin(epoch)
+        if first_step:
+            self._checkpoints.restore()
+        self._epochs.run(epoch, first_step, steps)
+        if self._job.outputs.saves_end and epoch + 1 == self._plan.epochs:
+            # Before the evaluation: a training that continues repeats it, and has
+            # metrics even if no step is left.
+            self._epochs.save_end(epoch, steps)
+        self._metrics = self._epochs.read_metrics()
+
+    def _evaluate(self) -> None:
+        """Evaluates after an epoch, if it is time, or hands the weights over."""
+        self._is_evaluated = (self._epoch + 1) % self._options.validation_freq == 0
+        if not self._is_evaluated:
+            return
+        if self._sidecar:
+            _hand_over(self._sidecar, self._epoch, self._counter)
+        elif self._input.has_evaluation:
+            atomic_files.choose_temporary_folder()
+            self._checkpoints.val_metrics = self._evaluate_now(f"the evaluation after epoch {self._epoch + 1}")
+            self._metrics |= self._checkpoints.val_metrics
+
+    def _evaluate_now(self, what: str) -> dict[str, float]:
+        self._reporter.enter(what)
+        self._adapter.reset_metrics()
+        return _add_val_prefix(self._epochs.evaluate())
+
+    def _end_epoch(self) -> None:
+        """Calls `on_epoch_end`, saves the best weights, and records the metrics."""
+        epoch, metrics = self._epoch, self._metrics
+        self._reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
+        self._callbacks.on_epoch_end(epoch, metrics)
+        if self._best_model and not self._sidecar:
+            self._reporter.enter("saving the best weights")
+            with self._counter.meter.spending("save"):
+                self._best_model.offer(metrics, epoch, self._counter.step, self._steps.agree)
+        self._counter.record_epoch(metrics)
+        if not self._has_diverged and not math.isfinite(metrics.get("loss", 0.0)):
+            self._has_diverged = True
+            self._report(f"the loss is {metrics['loss']:g} after epoch {epoch + 1}: the training has diverged")
+
+    def _report_differing(self) -> None:
+        """Names variables that differ between replicas, though one is exported."""
+        if self._plan.num_replicas == 1 or isinstance(self._strategy, MeshStrategy):
+            return
+        found = saved_objects.find(self._adapter.state())
+        differing = replica_values.find_differing(found, self._strategy, self._steps.gather)
+        if differing:
+            self._report(_describe_differing(differing))
+
+    def _report(self, message: str) -> None:
+        if self._is_chief:
+            self._counter.report(self._metrics, message)
+
+    def save_last(self) -> None:
+        """Hands the last weights over, and copies the training states to keep."""
+        if self._sidecar and not self._is_evaluated:
+            # The evaluator's last metrics are those of the result.
+            _hand_over(self._sidecar, self._epoch, self._counter)
+        if self._job.fault_tolerance.keep_checkpoints:
+            self._reporter.enter("saving the training states to keep")
+            self._checkpoints.keep(f"{self._run_dir}/checkpoints", self._counter.step)
+        self._profiler.stop()
+
+    def finish(self) -> None:
+        """Waits for the evaluator, calls `on_train_end`, restores the best weights."""
+        if self._sidecar:
+            self._metrics |= self._wait_for_evaluator(self._sidecar)
+        # After an evaluation: the evaluator's weights are those before it too.
+        gradients.finalize(self._adapter.optimizer, self.model.trainable_variables)
+        self._counter.report(self._metrics)
+        self._reporter.enter("on_train_end")
+        self._callbacks.on_train_end(self._metrics)
+        if self._best_model:
+            self._reporter.enter("restoring the best weights")
+            self._steps.agree(0)  # the chief has waited for the evaluator
+            self._best = self._best_model.restore()
+            if self._best is None:
+                words = f"export_best: no {self._options.export_best} was finite, the last weights are exported"
+                self._counter.report(self._metrics, words)
+
+    def _wait_for_evaluator(self, sidecar: SidecarCheckpointWriter) -> dict[str, float]:
+        """Returns the evaluator's last metrics, or evaluates if it has none."""
+        self._reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
+        evaluated = sidecar.finish()
+        if not self._steps.agree(evaluated is None)[0] > 0:  # the others wait here for the chief
+            return _add_val_prefix(evaluated or {})
+        self._report(_describe_missing_evaluator(sidecar.remark, self._options.export_best))
+        metrics = self._evaluate_now("the evaluation of the last epoch")
+        if self._best_model:
+            self._reporter.enter("saving the best weights")
+            self._best_model.read_again()
+            self._best_model.offer(metrics, self._epoch, self._counter.step, self._steps.agree)
+        return metrics
+
+    def result(self, seconds: float) -> TrainingResult:
+        """Returns the result of a training that took so many seconds."""
+        return TrainingResult(
+            num_replicas=self._plan.num_replicas,
+            global_batch_size=self._plan.global_batch_size,
+            train_steps=self._counter.step,
+            seconds=seconds,
+            metrics=self._checkpoints.val_metrics | self._metrics,
+            best=self._best,
+            warm_start=self._base_model,
+            time_use=self._process_times.time_use,
+        )
+
+
+def _make_input_pipeline(
+    job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
+) -> InputPipeline:
+    readers, fixed = strategy_table.readers(job.distribution), keras_models.fixed_batch_size(model_adapter.model)
+    if fixed and data.eval and data.eval.num_examples % fixed:
+        warnings.warn(
+            f"module: the model takes batches of {fixed} examples only; evaluations leave out examples that do not fill one",
+            stacklevel=1,
+        )
+    return InputPipeline(
+        data,
+        features.select(model_adapter.required_features(features), keras_models.input_specs(model_adapter.model)),
+        job.training_options,
+        coordinator_steps.input_options(job.input_options) if job.distribution.info.parameter_servers else job.input_options,
+        plan,
+        readers,
+        batches=plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
+        fixed_evaluation=fixed is not None,
+    )
+
+
+def _check_export(model_adapter: ModelAdapter, features: Features, input_pipeline: InputPipeline) -> None:
+    """Checks that the model can be exported, and its predictions served.
+
+    Raises:
+      ConfigurationError: They cannot.
+    """
+    model = model_adapter.model
+    features.check_portable()
+    saved_objects.find({"model": model}, exported=True)
+    prediction = model_adapter.prediction
+    if prediction is None:
+        # Steps of the user's own may give the model the label, which batches have
+        # beside the features.
+        read = features.select(keras_models.input_names(model, features), keras_models.input_specs(model))
+        zeros, *_ = replace(input_pipeline, features=read).zeros()
+        prediction = model_adapter.trace_prediction(zeros)
+    python_operations.refuse("module", model_adapter.python_operation)
+    export.check_prediction(model, features, prediction)
+
+
+def _make_best_model(
+    job: TrainingJob, plan: Plan, model_adapter: ModelAdapter, input_pipeline: InputPipeline, is_chief: bool
+) -> BestModel | None:
+    if not job.training_options.export_best:
+        return None
+    names, evaluated_names = (list(model_adapter.metrics(evaluated)) for evaluated in (False, True))
+    check_metric(job, plan, names, evaluated_names, input_pipeline.has_evaluation)
+    return BestModel(job, plan, model_adapter.model, is_chief)
+
+
+def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) -> Position:
+    """Finds the saved state and checks that all processes have found the same.
+
+    Raises:
+      ConfigurationError: They have not.
+    """
+    position = checkpoints.find()
+    if step_runner.agree(position.step) != [position.step]:
+        raise ConfigurationError(
+            f"checkpoint_dir: not all processes find the same saved state in {folder}; write a folder "
+            "that all machines share"
+        )
+    return position
+
+
+def _can_save_in_background(job: TrainingJob) -> bool:
+    # Keras 3.12 makes new variables each time that TensorFlow copies its own, which
+    # TensorFlow refuses from the second time on.
+    is_possible = job.distribution.info.async_checkpointing and job.training_options.keras_version == 2
+    return is_possible and job.fault_tolerance.async_checkpointing
+
+
+def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return coordinator_steps.CoordinatorStepRunner
+    if isinstance(strategy, MeshStrategy):
+        return MeshStepRunner
+    return StepRunner
+
+
+def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:
+    # If a Vertex AI job has a TensorBoard instance, Vertex AI sets a folder and streams
+    # the logs in it to that instance. Source:
+    # https://cloud.google.com/vertex-ai/docs/training/code-requirements#environment-variables
+    folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
+    return [TensorBoardLogs(folder) for folder in filter(None, folders)]
+
+
+def _hand_over(sidecar_writer: SidecarCheckpointWriter, epoch: int, counter: StepCounter) -> None:
+    """Saves the weights for the evaluator, and reports if there is no space."""
+    sidecar_writer.save(epoch)
+    if sidecar_writer.remark:
+        counter.report(message=sidecar_writer.remark)
+
+
+def _describe_missing_evaluator(reason: str, export_best: str) -> str:
+    message = f"{reason}: the training processes evaluate the last epoch instead"
+    if export_best:
+        message += "; export_best chooses from this evaluation and those that the evaluator did before"
+    return message
+
+
+def _describe_differing(names: Sequence[str]) -> str:
+    mean = "tf.VariableAggregation.MEAN"
+    if keras_models.is_keras_3():
+        mean = "'mean' (BatchNormalization: synchronized=True)"
+    return (
+        f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
+        f"aggregation={mean} where the variable is made"
+    )
+
+
+def _add_val_prefix(metrics: dict[str, float]) -> dict[str, float]:
+    return {f"val_{name}": value for name, value in metrics.items()}

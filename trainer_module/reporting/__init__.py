@@ -1,0 +1,1 @@
+"""Reports what training processes do: progress, history, logs and metrics."""

@@ -1,0 +1,207 @@
+"""Reports a training process's progress, one JSON object per line.
+
+Each process writes to a separate file, which a launcher on the same machine reads as it
+grows. On other machines the lines go to standard output, and so to the process's log.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+
+from tfx_distribute.trainer_module.reporting import process_log
+
+# Environment variable: path of the file; if unset, reports go to standard output.
+PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
+# Factor of the heartbeat timeout on one machine: while the machine is paused, all of
+# its processes miss heartbeats together.
+LOCAL_HEARTBEATS = 10
+# Seconds between two lines about the same work in a log, and their share of the time
+# since it began, if that is more. A day of work has about 90 lines.
+LOG_SECONDS, LOG_SHARE = 5.0, 0.1
+# Least and greatest number of seconds between two reports of the phase `train`, and
+# their share of the time since the process started. A day of training has a few
+# megabytes of them.
+REPORT_SECONDS, MAX_REPORT_SECONDS, REPORT_SHARE = 0.5, 5.0, 0.001
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a training process.
+
+    Attributes:
+      phase: `start`, `train`, `export` or `done`; `run_fn` for what one prints; `serve`
+        for a process that a coordinator uses, `evaluate` for an evaluator.
+      step: Training steps done; for an evaluator, the epoch that it evaluated, from 1.
+      train_steps: Total number of training steps; 0 if unknown.
+      examples_per_second: Recent training speed of this process's replicas.
+      num_replicas: Replicas that train in step, over all processes.
+      global_batch_size: Examples per training step, over all processes.
+      metrics: Running values of the loss and the metrics.
+      message: A message for the user, sent once.
+      activity: The work that is stuck, and where; empty while there is progress. In the
+        phase `run_fn`, the line that it has printed.
+      stalled_secs: Seconds for which it has been stuck.
+      in_tensorflow: True if it is stuck inside TensorFlow, where it may be waiting for
+        another process.
+      epoch: Number of the epoch, from 1; 0 before the first.
+      epochs: Number of epochs in total; 0 if unknown.
+      learning_rate: The optimizer's learning rate; None if unknown.
+      seconds: Seconds by activity since the try began to train, each one of
+        `time_use.ACTIVITIES`; None if unknown.
+      counters: Numbers over the same time, each one of `time_use.COUNTERS`.
+    """
+
+    phase: str
+    step: int = 0
+    train_steps: int = 0
+    examples_per_second: float = 0.0
+    num_replicas: int = 0
+    global_batch_size: int = 0
+    metrics: Mapping[str, float] | None = None
+    message: str = ""
+    activity: str = ""
+    stalled_secs: float = 0.0
+    in_tensorflow: bool = False
+    epoch: int = 0
+    epochs: int = 0
+    learning_rate: float | None = None
+    seconds: Mapping[str, float] | None = None
+    counters: Mapping[str, float] | None = None
+
+    @staticmethod
+    def from_json(line: str) -> "Progress":
+        """Parses one line, also of a structured log; ignores unknown keys."""
+        parsed = json.loads(line)
+        values = {name: value for name, value in parsed.items() if name in _FIELDS}
+        if "severity" in parsed:  # a structured log line, whose `message` describes the report
+            values["message"] = parsed.get(_NOTE, "")
+        # It has NaN as a text.
+        values["metrics"] = {name: float(value) for name, value in (values.get("metrics") or {}).items()} or None
+        if values.get("learning_rate") is not None:
+            values["learning_rate"] = float(values["learning_rate"])
+        return Progress(**values)
+
+
+_NOTE = "note"  # key of `Progress.message` in a structured log line
+_FIELDS = frozenset(field.name for field in fields(Progress))
+
+
+def log_interval(elapsed: float) -> float:
+    """Returns the seconds between two lines of a log about work that has taken so long.
+
+    Args:
+      elapsed: Seconds since the work began.
+    """
+    return max(LOG_SECONDS, LOG_SHARE * elapsed)
+
+
+def describe(progress: Progress) -> str:
+    """Describes a report in one line of text."""
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
+    where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
+    stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
+    printed = progress.activity if progress.phase == "run_fn" and not stall else ""
+    return "; ".join(filter(None, (progress.phase, printed, where, metrics, stall, progress.message)))
+
+
+class Activity:
+    """The current work of a process's main thread; any progress makes a new object.
+
+    Attributes:
+      name: Name for messages, such as `build_model`.
+      limited: False for work that may take any amount of time, such as a `run_fn` or
+        serving a coordinator.
+    """
+
+    def __init__(self, name: str, limited: bool = True):
+        self.name = name
+        self.limited = limited
+
+
+class Reporter:
+    """Writes `Progress` lines immediately.
+
+    A report that cannot be written, for instance because the disk is full, is dropped.
+
+    Args:
+      path: Path of the progress file; None for standard output.
+      task: Name of the process, for reports to standard output in JSON.
+
+    Attributes:
+      activity: The current work of the main thread.
+      listeners: Called with each report, and with those of `record`.
+    """
+
+    def __init__(self, path: str | None, task: str = ""):
+        self._path, self._task = path, task
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if path else None
+        self._lock = threading.Lock()  # the watchdog reports too
+        self._torn = False
+        self._started, self._last_time = time.monotonic(), 0.0
+        self._last = Progress("start")
+        self.activity = Activity("start-up")
+        self.listeners: list[Callable[[Progress], None]] = []
+
+    def enter(self, name: str, limited: bool = True) -> None:
+        """Records that the main thread has begun new work; see `Activity`."""
+        self.activity = Activity(name, limited)
+
+    def give_sign_of_life(self) -> None:
+        """Touches the file to show the launcher that this process is running."""
+        if self._path:
+            with contextlib.suppress(OSError):
+                os.utime(self._path)
+
+    def due(self) -> bool:
+        """Returns True if the phase `train` may report again."""
+        now = time.monotonic()
+        interval = min(max(REPORT_SECONDS, REPORT_SHARE * (now - self._started)), MAX_REPORT_SECONDS)
+        return now - self._last_time >= interval
+
+    @property
+    def writes_file(self) -> bool:
+        """True if reports go to a file, False if to standard output."""
+        return self._file is not None
+
+    def show(self, progress: Progress) -> None:
+        """Writes one line without telling the listeners."""
+        self._last_time = time.monotonic()
+        self._write(progress)
+
+    def report(self, progress: Progress) -> None:
+        """Writes one line."""
+        self._last_time, self._last = time.monotonic(), progress
+        self.record(progress)
+        self._write(progress)
+
+    def record(self, progress: Progress) -> None:
+        """Tells the listeners of a report, but writes no line."""
+        for listener in self.listeners:
+            listener(progress)
+
+    def report_stall(self, activity: str, seconds: float, in_tensorflow: bool) -> None:
+        """Repeats the last report, with the work that has been stuck for `seconds`."""
+        last = replace(self._last, message="", metrics=None, examples_per_second=0.0)
+        stalled = replace(last, activity=activity, stalled_secs=seconds, in_tensorflow=in_tensorflow)
+        self.record(stalled)
+        self._write(stalled)
+
+    def _write(self, progress: Progress) -> None:
+        line = json.dumps(asdict(progress)) + "\n"
+        with self._lock, contextlib.suppress(OSError):
+            if self._file is None:
+                if process_log.is_json():
+                    fields = {**asdict(progress), _NOTE: progress.message, "task": self._task}
+                    line = process_log.as_json(fields, describe(progress)) + "\n"
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                return
+            data = ("\n" + line if self._torn else line).encode()
+            # After a partial write, the next line has to begin with a line break.
+            self._torn = True
+            self._torn = os.write(self._file, data) < len(data)

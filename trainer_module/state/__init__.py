@@ -1,0 +1,1 @@
+"""Saves and restores training, the best weights, and weights of earlier models."""

@@ -1,0 +1,204 @@
+"""Keeps the weights of the best evaluation, for the export.
+
+They lie next to the training state, which a retry finds: a JSON document names the best
+evaluation and the checkpoint with its weights, also those of other settings whose
+training state is kept. It is replaced atomically after the
+checkpoint is written, so a process that is killed in between leaves the previous one
+intact. A retry repeats the evaluations since the last save, and a value that is only
+equal replaces nothing: the same one wins as without a restart.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
+from tfx_distribute.trainer_module.job.step_plan import Plan
+from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
+from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.state import ownership, state_document
+from tfx_distribute.trainer_module.state.checkpoint import (
+    describe_settings,
+    remove_others,
+    save_and_discard,
+    sync_checkpoint,
+)
+from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
+
+_PREFIX = "best-"
+
+
+class BestModel:
+    """Saves and restores the weights of the best evaluation.
+
+    If the processes of a strategy train in step, all of them have to make the same
+    calls. Only the chief's files count.
+
+        best_model = BestModel(job, plan, model, is_chief)
+        best_model.offer(metrics, epoch, step)
+        ...
+        best_model.restore()  # metric, value, epoch and step of the best evaluation
+
+    Args:
+      job: The training job; its options name the metric, its outputs the folder.
+      plan: The job's training steps.
+      model: The model that is trained or, in an evaluator, evaluated.
+      is_chief: True if this process's files count.
+
+    Raises:
+      ConfigurationError: The job has no folder to keep the weights in.
+    """
+
+    def __init__(self, job: TrainingJob, plan: Plan, model: tf.keras.Model, is_chief: bool):
+        if not job.outputs.checkpoint_dir:
+            raise ConfigurationError("export_best: the weights are kept in checkpoint_dir, which is missing; write a folder")
+        self._metric, self._mode = job.training_options.export_best, job.training_options.export_mode or "min"
+        self._made_with = describe_settings(job, plan)
+        self._folder, self._owner = job.outputs.checkpoint_dir, job.outputs.result_file
+        self._checkpoint = _checkpoint_without_optimizer(model)
+        self._is_evaluated_elsewhere = bool(job.distribution.num_evaluators)
+        self._is_chief = is_chief
+        self._best: BestEvaluation | None
+        self.read_again()
+
+    def offer(
+        self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]] | None = None
+    ) -> None:
+        """Saves the weights if they are better than those of all earlier evaluations.
+
+        Values that are not finite are never better.
+
+        Args:
+          metrics: Name -> value of the epoch's metrics. Without the metric that counts,
+            nothing is saved.
+          epoch: Number of the epoch that has ended, from 0.
+          step: Training steps that are done.
+          agree: Returns the means of its arguments over all processes in step; None if
+            this process is the only one that offers.
+
+        Raises:
+          TrainingError: The weights cannot be saved, or another run has taken the
+            folder.
+        """
+        value = metrics.get(self._metric, math.nan)
+        is_better = self._is_better(value)
+        if agree is not None:
+            is_better = agree(is_better)[0] > 0
+        if not is_better:
+            return
+        self._best = BestEvaluation(self._metric, value, epoch + 1, step)
+        if self._is_chief:
+            self._save(self._best)
+        else:
+            save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
+
+    def read_again(self) -> None:
+        """Finds the best evaluation so far, by an evaluator or before a restart."""
+        document, _ = self._read_documents()
+        self._best = BestEvaluation(**document["best"]) if document else None
+
+    def restore(self) -> BestEvaluation | None:
+        """Restores the weights of the best evaluation, and returns its value.
+
+        Returns:
+          None if no evaluation had a finite value; the weights are left as they are.
+
+        Raises:
+          TrainingError: The weights cannot be read.
+        """
+        document, _ = self._read_documents()
+        if document is None:
+            return None
+        path = f"{self._folder}/{_name_of(document)}"
+        try:
+            status = self._checkpoint.read(path)
+            if self._is_evaluated_elsewhere:  # an evaluator lacks what only training steps create
+                status.assert_nontrivial_match().expect_partial()
+            else:
+                status.assert_existing_objects_matched()
+        except (tf.errors.OpError, ValueError, AssertionError) as error:
+            raise TrainingError(f"export_best: the weights {path} cannot be restored: {first_line(error)}") from error
+        return BestEvaluation(**document["best"])
+
+    def _is_better(self, value: float) -> bool:
+        if not math.isfinite(value) or self._best is None:
+            return math.isfinite(value)
+        return value < self._best.value if self._mode == "min" else value > self._best.value
+
+    def _save(self, best: BestEvaluation) -> None:
+        try:
+            tf.io.gfile.makedirs(self._folder)
+            own, others = self._read_documents()
+            path = f"{self._folder}/{STATE_FILE}"
+            kept = state_document.all_settings(atomic_files.read(path), path)
+            others = [other for other in others if other["made_with"] in kept]
+            names = [_name_of(other) for other in others]
+            taken = [*names, _name_of(own)] if own else names
+            name = state_document.choose_name(f"{_PREFIX}{best.step}", taken)
+            ownership.check(self._folder, self._owner)
+            self._checkpoint.write(f"{self._folder}/{name}")
+            sync_checkpoint(f"{self._folder}/{name}")
+            document = {"best": asdict(best), "checkpoint": name, "made_with": self._made_with}
+            atomic_files.write(f"{self._folder}/{BEST_FILE}", state_document.join(document, others), durable=True)
+        except (tf.errors.OpError, OSError) as error:
+            raise TrainingError(
+                f"export_best: the best weights so far cannot be saved in {self._folder}: {first_line(error)}"
+            ) from error
+        remove_others(self._folder, _PREFIX, (name, *names))
+
+    def _read_documents(self) -> tuple[state_document.Document | None, list[state_document.Document]]:
+        # Like a training state, it fits only a training with the same settings.
+        path = f"{self._folder}/{BEST_FILE}"
+        return state_document.split(atomic_files.read(path), path, self._made_with)
+
+
+def _name_of(document: state_document.Document) -> str:
+    """Returns the name of the checkpoint that a document names."""
+    return str(document.get("checkpoint", f"{_PREFIX}{document['best']['step']}"))  # older documents do not name it
+
+
+def check_metric(
+    job: TrainingJob, plan: Plan, names: Collection[str], evaluated_names: Collection[str], has_evaluation: bool
+) -> None:
+    """Checks that the metric that decides on the best model will have values.
+
+    Args:
+      job: The training job.
+      plan: The job's training steps.
+      names: Names of the metrics of training.
+      evaluated_names: Names of the metrics of an evaluation, without `val_`.
+      has_evaluation: True if there are examples to evaluate on.
+
+    Raises:
+      ConfigurationError: It will have none.
+    """
+    metric, options = job.training_options.export_best, job.training_options
+    if metric.startswith("val_") and not has_evaluation:
+        raise ConfigurationError(
+            f"export_best: {metric!r} is a metric of evaluations, and there is no split 'eval' to evaluate on; write a "
+            "split eval, or a metric of training"
+        )
+    if metric.startswith("val_") and plan.epochs < options.validation_freq:
+        raise ConfigurationError(
+            f"export_best: nothing is evaluated in {plan.epochs} epochs with validation_freq={options.validation_freq}; "
+            f"write validation_freq={plan.epochs} or less"
+        )
+    known = [*(f"val_{name}" for name in evaluated_names if has_evaluation), *names]
+    several, _, number = metric.rpartition("_")  # a metric with several values has numbered names
+    if metric not in known and not (several in known and number.isdigit()):
+        raise ConfigurationError(f"export_best: the model has no metric {metric!r}; write one of {', '.join(known)}")
+
+
+def _checkpoint_without_optimizer(model: tf.keras.Model) -> tf.train.Checkpoint:
+    """Returns a checkpoint of a built model without its optimizer.
+
+    An evaluator has no use for the optimizer, which may be twice as large as the model.
+    """
+    state = keras_models.state(model)
+    optimizer = getattr(model, "optimizer", None)
+    children = tf.train.TrackableView(model).children(state.pop("model"))
+    state |= {f"model_{name}": child for name, child in children.items() if child is not optimizer}
+    return tf.train.Checkpoint(**state)

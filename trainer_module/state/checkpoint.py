@@ -1,0 +1,519 @@
+"""Saves the state of training, so that the next try of the same run can resume from it.
+
+A state consists of a TensorFlow checkpoint, the plain values of the callbacks, and a
+JSON document that names both. The document is replaced atomically after everything else
+is written, so a process that is killed in the middle of a save leaves the previous
+state intact.
+
+Where one process has all variables, training only waits until they are copied to the
+memory of the host; TensorFlow's asynchronous checkpoints then write the copies.
+"""
+
+import contextlib
+import copy
+import functools
+import io
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.errors import TrainingError, first_line
+from tfx_distribute.trainer_module.job.step_plan import Plan
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
+from tfx_distribute.trainer_module.keras import callback_state
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.liveness import outages
+from tfx_distribute.trainer_module.state import ownership, state_document
+from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
+
+PREFIX = "step-"
+# Errors of a storage that say nothing about the state, besides outages.
+_REFUSALS = (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError, tf.errors.UnknownError)
+# If saves depend on time only, the first one comes this soon. Each interval after it is
+# twice as long, up to `save_checkpoints_secs`. This way even a training that fails in
+# its first minute has something to resume from.
+FIRST_SAVE_SECONDS = 5.0
+# A save may take at most this share of the interval before the next one; if it takes
+# longer, the interval grows.
+MAX_SAVING_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Position:
+    """A position in a training.
+
+    Attributes:
+      epoch: Number of the current epoch, from 0.
+      step_of_epoch: Training steps of this epoch that are done.
+      step: Training steps that are done in total.
+    """
+
+    epoch: int = 0
+    step_of_epoch: int = 0
+    step: int = 0
+
+
+class Checkpoints:
+    """Saves and restores the state of one run.
+
+    If the processes of a strategy train in step, all of them have to make the same
+    calls. Only the chief's files count.
+
+        checkpoints = Checkpoints(folder, FaultTolerance(), {}, True, model_adapter, [])
+        position = checkpoints.find()
+        checkpoints.restore()
+        ...
+        if checkpoints.due(step):
+            checkpoints.save(Position(epoch, step_of_epoch, step))
+        ...
+        checkpoints.wait()
+
+    Args:
+      folder: Folder of the state, the same for every try and for all processes. Empty
+        to save nothing.
+      fault_tolerance: How often to save.
+      made_with: Settings that the state depends on besides the run's inputs, name ->
+        value, readable by people. A state that was made with other settings is not
+        used. It is kept for a training with these: of several, the one that has
+        processed the most examples.
+      is_chief: True in the chief.
+      model_adapter: The model whose state is saved.
+      callbacks: Callbacks whose attributes are saved.
+      in_background: True to write the files while training continues.
+      owner: What this run is called as the owner of the folder; see `ownership`.
+
+    Attributes:
+      val_metrics: Metrics of the last evaluation, which the next save contains; `find`
+        sets them.
+      remark: A message for the user about the state that was found, or about the last
+        save. Empty if there is nothing to say.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        fault_tolerance: FaultTolerance,
+        made_with: Mapping[str, Any],
+        is_chief: bool,
+        model_adapter: ModelAdapter,
+        callbacks: Sequence[tf.keras.callbacks.Callback],
+        in_background: bool = False,
+        owner: str = "",
+    ):
+        self._folder, self._owner = folder, owner
+        self._text: str | None = None  # of the document that was found
+        self._model_adapter = model_adapter
+        self._callbacks = callback_state.by_key(callbacks)
+        self._initial_values: dict[str, dict[str, Any]] = {}
+        self._document: dict[str, Any] = {}  # of the state that was found
+        self._restored_values: dict[str, dict[str, Any]] = {}
+        self._fault_tolerance = fault_tolerance
+        self._made_with = dict(made_with)
+        self._is_chief = is_chief
+        self._in_background = in_background
+        self._saved_step, self._saved_at = 0, time.monotonic()
+        self._saving_seconds = 0.0  # for which training waited for the last save
+        seconds = fault_tolerance.save_checkpoints_secs
+        self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
+        # Of all saves: it keeps the copies that it writes in the background.
+        self._writer: tf.train.Checkpoint | None = None
+        self._complete_states: list[str] = []  # names of those that are kept, the newest one last
+        self._others: list[state_document.Document] = []  # of states with other settings
+        self._in_doubt = ""  # name of a state that the folder's document may name or not
+        self.val_metrics: dict[str, float] = {}
+        self.remark = ""
+
+    def find(self) -> Position:
+        """Looks for a saved state that this training can resume from.
+
+        Call this after `on_train_begin`, in which callbacks reset themselves.
+
+        Returns:
+          The position of the saved state. It is the start of training if there is no
+          state, or none that fits this run; `remark` then says why.
+
+        Raises:
+          TrainingError: The document of the folder is cut off.
+        """
+        self._saved_at = time.monotonic()
+        self._initial_values = {
+            key: copy.deepcopy(dict(callback_state.plain_attributes(callback))) for key, callback in self._callbacks.items()
+        }
+        self._document = {}
+        path = f"{self._folder}/{STATE_FILE}"
+        self._text = atomic_files.read(path) if self._folder else None
+        document, self._others = state_document.split(self._text, path, self._made_with)
+        if document is None:
+            if self._others:
+                then, now = self._others[0]["made_with"], self._made_with
+                changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
+                self.remark = f"starts from scratch: the saved state was made with {'; '.join(changed)}; it is kept"
+            return Position()
+        self._complete_states = _states_of(document)
+        self._document = document
+        self.val_metrics = document.get("val_metrics", {})
+        return Position(**document["position"])
+
+    def restore(self) -> None:
+        """Restores the state that `find` found: variables, and attributes of callbacks.
+
+        Does nothing if there is none. Call this in the strategy's scope, after all
+        variables are created and after the `on_epoch_begin` of the epoch in which the
+        state was saved: the saved state already contains what that hook did, such as a
+        change of the learning rate.
+
+        Raises:
+          TrainingError: The state cannot be read, or another one has replaced it.
+        """
+        if not self._document:
+            return
+        path = f"{self._folder}/{self._document['checkpoint']}"
+        try:
+            self._checkpoint().read(path).assert_existing_objects_matched()
+            with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
+                arrays = callback_state.read_arrays(io.BytesIO(file.read()))
+        except (tf.errors.OpError, RuntimeError, ValueError, AssertionError, IndexError, OSError) as error:
+            refusal = error if outages.is_outage(error) or isinstance(error, _REFUSALS) else _find_refusal(path)
+            if refusal:
+                raise TrainingError(
+                    f"the saved state {path} cannot be read ({first_line(refusal)}); it is kept: run the same again when "
+                    "its storage answers"
+                ) from refusal
+            if atomic_files.read(f"{self._folder}/{STATE_FILE}") != self._text:
+                raise TrainingError(
+                    f"the saved state {path} was replaced by another training of the same meanwhile; run the same again"
+                ) from error
+            raise TrainingError(
+                f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "
+                f"{self._folder} to start from scratch"
+            ) from error
+        self._restored_values = {
+            key: callback_state.join_arrays(plain, arrays) for key, plain in self._document["callbacks"].items()
+        }
+        for key, values in self._restored_values.items():
+            for name, value in values.items() if key in self._callbacks else ():
+                setattr(self._callbacks[key], name, value)
+        self._saved_step = self._document["position"]["step"]
+
+    def due(self, step: int) -> bool:
+        """Returns True if it is time to save after `step` training steps."""
+        if step == self._saved_step or not self._folder:
+            return False
+        every = self._fault_tolerance.save_checkpoints_steps
+        seconds = self._interval
+        return bool(
+            (every and step // every > self._saved_step // every)
+            or (seconds and time.monotonic() - self._saved_at >= seconds)
+        )
+
+    def due_at_epoch_end(self, step: int) -> bool:
+        """Returns True if it is worth saving between two epochs.
+
+        A training that resumes from such a state does not repeat the evaluation. If
+        epochs are short, only some of them end with a save.
+
+        Args:
+          step: Training steps that are done.
+        """
+        if step == self._saved_step or not self._folder:
+            return False
+        shortest_interval = max(FIRST_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
+        return time.monotonic() - self._saved_at >= shortest_interval
+
+    def steps_until_due(self, step: int) -> int:
+        """Returns the number of training steps until the next save.
+
+        At least 1. Very large if saves do not depend on steps.
+        """
+        every = self._fault_tolerance.save_checkpoints_steps
+        return every - step % every if every else 1 << 62
+
+    def save(self, position: Position, wait: bool = False) -> None:
+        """Saves the state; the previous one is kept until this one is complete.
+
+        Does not raise if the files cannot be written; `remark` says why. If they are
+        written in the background, it says so after the next save.
+
+        Args:
+          position: How far training is.
+          wait: True to return only when the state is complete.
+
+        Raises:
+          TrainingError: Another run has taken the folder.
+        """
+        if not self._folder:
+            return
+        started = time.monotonic()
+        self.wait()
+        self.remark = self._find_write_problem() if self._is_chief else ""
+        if self.remark:
+            self._remove_other_states()  # the last save in the background may have left parts
+        if not self._is_chief or self.remark:
+            # A save in step needs every process. One that cannot write, or whose files
+            # do not count, still takes part and discards its files.
+            save_and_discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
+        else:
+            try:
+                self._save(position, self._in_background and not wait)
+            except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
+                self.remark = _save_problem(error)
+                self._remove_other_states()
+        self._saved_step, self._saved_at = position.step, time.monotonic()
+        self._saving_seconds = self._saved_at - started
+        shortest_interval = self._saving_seconds / MAX_SAVING_SHARE
+        self._interval = min(max(2 * self._interval, shortest_interval), self._fault_tolerance.save_checkpoints_secs)
+
+    def wait(self) -> None:
+        """Waits until no save is going on in the background."""
+        if self._writer is not None:
+            self._writer.sync()
+
+    def keep(self, folder: str, step: int) -> None:
+        """Writes the last state to a folder, and copies those before it to keep.
+
+        `tf.train.latest_checkpoint` finds the last one there. All processes in step
+        have to call this.
+
+        Args:
+          folder: Where to keep them, in the chief.
+          step: Training steps that are done.
+
+        Raises:
+          TrainingError: They cannot be written.
+        """
+        self.wait()
+        name = f"{PREFIX}{step}"
+        if not self._is_chief:
+            save_and_discard(lambda throwaway: self._checkpoint().write(f"{throwaway}/state"))
+            return
+        earlier = [state for state in self._complete_states if _step_of(state) != step]
+        earlier = earlier[max(0, len(earlier) + 1 - self._fault_tolerance.keep_checkpoints) :]
+        try:
+            tf.io.gfile.makedirs(folder)
+            for state in earlier:
+                for file in tf.io.gfile.glob(f"{self._folder}/{state}.*"):
+                    tf.io.gfile.copy(file, f"{folder}/{file.rpartition('/')[2]}", overwrite=True)
+            self._checkpoint().write(f"{folder}/{name}")
+            tf.compat.v1.train.update_checkpoint_state(folder, name, [*earlier, name])
+        except (tf.errors.OpError, OSError) as error:
+            raise TrainingError(
+                f"keep_checkpoints: the training states cannot be written to {folder}: {first_line(error)}"
+            ) from error
+
+    def _find_write_problem(self) -> str:
+        """Returns a message if the folder cannot be written to, or an empty string.
+
+        Raises:
+          TrainingError: Another run has taken the folder.
+        """
+        try:
+            tf.io.gfile.makedirs(self._folder)
+            with tf.io.gfile.GFile(f"{self._folder}/{PREFIX}probe", "w") as file:
+                file.write("x" * 4096)
+            tf.io.gfile.remove(f"{self._folder}/{PREFIX}probe")
+            ownership.check(self._folder, self._owner)
+        except (tf.errors.OpError, OSError) as error:
+            return _save_problem(error)
+        return ""
+
+    def _save(self, position: Position, in_background: bool) -> None:
+        # Not the name of a state of the same step: only one of them may be complete.
+        taken = [*self._names_of_others(), *self._complete_states, self._in_doubt]
+        name = state_document.choose_name(f"{PREFIX}{position.step}", taken)
+        values: dict[str, dict[str, Any]] = {}
+        arrays: dict[str, Any] = {}
+        for key, callback in self._callbacks.items():
+            # Values that the callback was constructed with belong to its process and
+            # its run, for example whether this is the chief, or a path to write to.
+            changed = {
+                name: value
+                for name, value in callback_state.plain_attributes(callback)
+                if name in self._restored_values.get(key, {})
+                or not callback_state.are_equal(value, self._initial_values.get(key, {}).get(name))
+            }
+            values[key] = callback_state.separate_arrays(changed, arrays, key)
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)
+        kept = self._fault_tolerance.keep_checkpoints
+        states = [*(state for state in self._complete_states if _step_of(state) != position.step), name][-max(kept, 1) :]
+        document = {
+            "checkpoint": name,
+            "kept": states,
+            "position": asdict(position),
+            "made_with": self._made_with,
+            "callbacks": values,
+            "val_metrics": self.val_metrics,
+        }
+        others = sorted(self._others, key=_examples_processed)[-1:]
+        text = state_document.join(document, others)
+        complete = functools.partial(self._complete, states, others, stream.getvalue(), text)
+        path = f"{self._folder}/{name}"
+        if self._writer is None:
+            self._writer = self._checkpoint()
+        if not in_background:
+            self._writer.write(path)  # without callbacks: under DTensor they come too early
+            complete()
+            return
+        options = tf.train.CheckpointOptions(
+            experimental_write_callbacks=[complete], experimental_enable_async_checkpoint=True
+        )
+        try:
+            self._writer.write(path, options)
+        except (tf.errors.OpError, OSError) as error:
+            # TensorFlow raises the error of the previous save here, and does not begin
+            # this one.
+            self.remark = _save_problem(error)
+            self._remove_other_states()  # there may be no space for its parts and this one
+            self._writer.write(path, options)
+
+    def _complete(self, states: list[str], others: list[state_document.Document], arrays: bytes, document: str) -> None:
+        """Completes a state whose variables have been written.
+
+        In the background, TensorFlow calls it in the thread that wrote them.
+
+        Args:
+          states: Names of the states to keep; the last one is this state's.
+          others: Documents of the states with other settings to keep.
+          arrays: The callbacks' arrays.
+          document: The document that makes this state the one to resume from.
+        """
+        with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
+            file.write(arrays)
+        sync_checkpoint(f"{self._folder}/{states[-1]}")
+        ownership.check(self._folder, self._owner)  # again: variables may take minutes to write
+        self._write_document(states[-1], document)
+        self._complete_states, self._others = states, others
+        self._remove_other_states()
+
+    def _write_document(self, name: str, document: str) -> None:
+        """Writes the document that names a state.
+
+        A file system over a network may report an error although it has renamed the
+        file. If the document cannot be read either, the state's files are kept.
+        """
+        path, self._in_doubt = f"{self._folder}/{STATE_FILE}", name
+        try:
+            atomic_files.write(path, document, durable=True)
+        except (tf.errors.OpError, OSError):
+            if atomic_files.read(path) != document:
+                self._in_doubt = ""
+                raise
+        self._in_doubt = ""
+
+    def _remove_other_states(self) -> None:
+        """Removes the files of all states but those to keep, if it can."""
+        in_doubt = [self._in_doubt] if self._in_doubt else []
+        remove_others(self._folder, PREFIX, (*self._complete_states, *self._names_of_others(), *in_doubt))
+
+    def _names_of_others(self) -> list[str]:
+        return [name for other in self._others for name in _states_of(other)]
+
+    def _checkpoint(self) -> tf.train.Checkpoint:
+        return tf.train.Checkpoint(**self._model_adapter.state())
+
+
+def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
+    """Returns the settings that a saved state depends on besides the run's inputs.
+
+    Any strategy can restore the state if these are the same.
+    """
+    return {
+        "variables": _describe_division(job.distribution),
+        "global_batch_size": plan.global_batch_size,
+        "steps_per_epoch": plan.steps_per_epoch,
+    }
+
+
+def _states_of(document: state_document.Document) -> list[str]:
+    """Returns the names of the states that a document keeps, the newest one last."""
+    return list(document.get("kept", [document["checkpoint"]]))
+
+
+def _step_of(state: str) -> int:
+    """Returns the training step of a state from its name, such as `step-30-2`."""
+    return int(state.split("-")[1])
+
+
+def _examples_processed(document: state_document.Document) -> int:
+    return int(document["position"]["step"] * document["made_with"].get("global_batch_size", 1))
+
+
+def _describe_division(distribution: Distribution) -> str:
+    """Describes how variables are divided among devices.
+
+    A checkpoint of undivided variables fits any strategy that does not divide them.
+    """
+    strategy_info = distribution.info
+    if strategy_info.name == "model_parallel":
+        return f"divided on the mesh {distribution.mesh or 'of all devices'}"
+    if strategy_info.parameter_servers and distribution.partition_min_bytes:
+        return f"divided among parameter servers (partition_min_bytes={distribution.partition_min_bytes})"
+    return "whole"
+
+
+def _find_refusal(path: str) -> tf.errors.OpError | None:
+    """Returns the error of reading a state's files, if the storage refuses that now."""
+    try:
+        for file in tf.io.gfile.glob(f"{path}.*"):
+            with tf.io.gfile.GFile(file, "rb") as stream:
+                stream.read(1)
+    except tf.errors.NotFoundError:  # removed meanwhile
+        return None
+    except tf.errors.OpError as error:
+        return error
+    return None
+
+
+def sync_checkpoint(path: str) -> None:
+    """Waits until the files of a checkpoint are on disk, before a document names it.
+
+    Args:
+      path: Path or address of the checkpoint, the beginning of its files' names.
+    """
+    for file in tf.io.gfile.glob(f"{path}.*"):
+        atomic_files.sync(file)
+
+
+def save_and_discard(save: Callable[[str], Any]) -> None:
+    """Saves into a temporary folder and removes it.
+
+    This is for a process that has to take part in saving, but whose files do not count.
+    Ignores errors in writing, for instance on a full disk: the other processes have
+    what they need from this one before it writes. If it failed because one of them did,
+    the next training step reports that.
+
+    Args:
+      save: Called with the folder.
+    """
+    with atomic_files.throwaway_folder() as folder, contextlib.suppress(tf.errors.OpError, OSError):
+        save(folder)
+
+
+def remove_others(folder: str, prefix: str, kept: Sequence[str]) -> None:
+    """Removes the files of all checkpoints with a prefix but those to keep, if it can.
+
+    ```python
+    remove_others("/states/4d2f", "best-", ["best-300"])
+    ```
+
+    Args:
+      folder: Their folder.
+      prefix: Beginning of the names of all of them.
+      kept: Names of those to keep.
+    """
+    kept_files = tuple(f"{name}." for name in kept)
+    with contextlib.suppress(tf.errors.OpError, OSError):
+        for name in tf.io.gfile.listdir(folder):
+            if name.startswith(prefix) and not name.startswith(kept_files):
+                path = f"{folder}/{name}"
+                # TensorFlow leaves a folder behind if it dies while it writes.
+                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+
+
+def _save_problem(error: Exception) -> str:
+    return f"cannot save the training state, training continues: {first_line(error)}"

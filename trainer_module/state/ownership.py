@@ -1,0 +1,68 @@
+"""Stops an abandoned training from writing to a saved state that another run uses.
+
+The pipeline step holds the lock of a saved state; the processes that train on other
+machines do not. If the step is lost, they continue until its lease expires. A run that
+starts meanwhile finds no lock, and both would write to the same files. So a file names
+the owner of the state, and a training that is no longer the owner ends before it
+changes which files count.
+"""
+
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.errors import TrainingError
+
+OWNER_FILE = "owner"
+
+
+def take(folder: str, owner: str) -> str | None:
+    """Makes a run the owner of a saved state.
+
+    ```python
+    ownership.take("/states/4d2f", job.outputs.result_file)
+    ```
+
+    Args:
+      folder: Folder of the state.
+      owner: Identifies the run: the address of its result, which is unique to the run
+        and the same in each of its attempts.
+
+    Returns:
+      The previous owner; None if there was none.
+    """
+    path = f"{folder}/{OWNER_FILE}"
+    before = atomic_files.read(path)
+    atomic_files.write_or_overwrite(path, owner)
+    return before
+
+
+def give_back(folder: str, owner: str, before: str | None) -> None:
+    """Restores the previous owner, unless another run has become the owner since.
+
+    Args:
+      folder: Folder of the state.
+      owner: The current owner.
+      before: The previous owner, as returned by `take`.
+    """
+    path = f"{folder}/{OWNER_FILE}"
+    if atomic_files.read(path) == owner:
+        if before:
+            atomic_files.write_or_overwrite(path, before)
+        else:
+            atomic_files.remove(path)
+
+
+def check(folder: str, owner: str) -> None:
+    """Checks that no other run owns a saved state. A state without an owner passes.
+
+    Args:
+      folder: Folder of the state.
+      owner: The run that wants to write to it.
+
+    Raises:
+      TrainingError: Another run owns it.
+    """
+    current = atomic_files.read(f"{folder}/{OWNER_FILE}")
+    if current and current != owner:
+        raise TrainingError(
+            f"checkpoint_dir: another run of the same training has taken the saved state {folder}, so this one ends; "
+            "nothing follows it any more, or it was started twice"
+        )

@@ -1,0 +1,71 @@
+"""Finds the objects that TensorFlow saves, and names those that it cannot save."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.keras import keras_models
+
+
+def find(saved: Mapping[str, Any], exported: bool = False) -> list[Any]:
+    """Returns the objects that a checkpoint saves, each once.
+
+    ```python
+    saved_objects.find({"model": model, "optimizer": optimizer})
+    ```
+
+    Args:
+      saved: Name -> object, for `tf.train.Checkpoint(**saved)`.
+      exported: True to return what an export of the objects saves as well.
+
+    Raises:
+      ConfigurationError: TensorFlow cannot save some object, which the message names.
+    """
+    root = tf.train.Checkpoint(**saved)
+    found: dict[int, Any] = {id(root): root}
+    pending: list[tuple[Any, str]] = [(root, "")]
+    while pending:
+        trackable, path = pending.pop(0)
+        children = _children(trackable, path)
+        if exported:
+            children |= _exported_children(trackable)
+        for name, child in children.items():
+            if id(child) not in found:
+                found[id(child)] = child
+                pending.append((child, f"{path}.{name}" if path else name))
+    return list(found.values())
+
+
+def parts_of(variable: Any) -> list[Any]:
+    """Returns the parts of a variable that is divided among parameter servers.
+
+    They are saved with it, but not as objects of their own. Returns the variable if it
+    is not divided.
+    """
+    # TensorFlow has no public name for the class.
+    return list(variable.variables) if type(variable).__name__ == "ShardedVariable" else [variable]
+
+
+def _children(trackable: Any, path: str) -> dict[str, Any]:
+    try:
+        return dict(tf.train.TrackableView.children(trackable))
+    except ValueError as error:
+        if isinstance(trackable, Mapping) and not all(isinstance(key, str) for key in trackable):
+            raise ConfigurationError(
+                f"module: {path} has keys that are not texts, with which TensorFlow cannot save it; write "
+                '"0" instead of 0, or str(key)'
+            ) from error
+        raise ConfigurationError(f"module: TensorFlow cannot save {path}: {first_line(error)}") from error
+
+
+def _exported_children(trackable: Any) -> dict[str, Any]:
+    """Returns the containers of a Keras 3 layer, which only an export saves."""
+    names = vars(trackable).get("_tracked", ()) if keras_models.is_keras_3() and hasattr(trackable, "__dict__") else ()
+    values = {name: getattr(trackable, name, None) for name in names}
+    return {
+        name: tf.__internal__.tracking.wrap(dict(value) if isinstance(value, Mapping) else list(value))
+        for name, value in values.items()
+        if isinstance(value, Mapping | list | set)
+    }

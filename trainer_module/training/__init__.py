@@ -1,1 +1,0 @@
-"""Trains, evaluates, saves and exports a model under a strategy."""

@@ -238,8 +238,8 @@ class Cells:
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
         from tfx_distribute.trainer_module.job.step_plan import make_plan
-        from tfx_distribute.trainer_module.keras import model_builder
         from tfx_distribute.trainer_module.keras.keras_models import input_names
+        from tfx_distribute.trainer_module.loop import model_builder
 
         tf.keras.mixed_precision.set_global_policy("float32")
         job = self.job(kind, BATCH, "fit", drop_remainder=drop_remainder)

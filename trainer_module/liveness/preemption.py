@@ -13,7 +13,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from tfx_distribute.trainer_module.liveness import exit_codes, last_words, termination
+from tfx_distribute.trainer_module.liveness import exit_codes, termination
+from tfx_distribute.trainer_module.reporting import last_words
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 
 _requested = threading.Event()

@@ -15,9 +15,10 @@ import time
 from types import FrameType
 
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
-from tfx_distribute.trainer_module.liveness import exit_codes, last_words
+from tfx_distribute.trainer_module.liveness import exit_codes
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
+from tfx_distribute.trainer_module.reporting import last_words
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import Reporter
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from tfx_distribute.trainer_module.data.example_functions import ExampleFunctions
 from tfx_distribute.trainer_module.export import SignatureFunctions
-from tfx_distribute.trainer_module.keras import optimizers
+from tfx_distribute.trainer_module.keras import loss_reduction, optimizers
 from tfx_distribute.trainer_module.keras.keras_models import is_keras_3
 from tfx_distribute.trainer_module.keras.model_adapters import batches
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.keras.model_adapters.compiled import CompiledModel
 from tfx_distribute.trainer_module.keras.model_adapters.compiled_keras_3 import CompiledKeras3Model
 from tfx_distribute.trainer_module.keras.model_adapters.task import TaskAdapter
-from tfx_distribute.trainer_module.loop import gradients, loss_reduction
+from tfx_distribute.trainer_module.loop import gradients
 from tfx_distribute.trainer_module.loop.coordinator_steps import CoordinatorStepRunner
 from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.keras import optimizers
-from tfx_distribute.trainer_module.loop import loss_reduction, step_timing
+from tfx_distribute.trainer_module.keras import loss_reduction, optimizers
+from tfx_distribute.trainer_module.loop import step_timing
 from tfx_distribute.trainer_module.loop.replica_sum import sum_over_replicas, without_duplicates
 
 _KERAS_3_SUM = "_all_reduce_sum_gradients"

@@ -25,11 +25,12 @@ from tfx_distribute.trainer_module.errors import PeerLostError, describe_shortag
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
-from tfx_distribute.trainer_module.keras import keras_models, model_builder
+from tfx_distribute.trainer_module.keras import keras_models
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.liveness import lease
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.liveness.peer_loss import ChiefMonitor
+from tfx_distribute.trainer_module.loop import model_builder
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.reporting.tensorboard_logs import skipping_if_full
 from tfx_distribute.trainer_module.state.base_model import warm_start

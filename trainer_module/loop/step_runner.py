@@ -16,12 +16,12 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError, PeerLostError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.keras import keras_models, loss_reduction
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.keras.learning_rate import WarmUp
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.loop import gradients as gradients_lib
-from tfx_distribute.trainer_module.loop import loss_reduction, step_timing
+from tfx_distribute.trainer_module.loop import step_timing
 from tfx_distribute.trainer_module.loop.batch_collectives import Calls
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
 

@@ -24,10 +24,17 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingData, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.keras import keras_models, learning_rate, model_builder, model_calls, optimizers
+from tfx_distribute.trainer_module.keras import keras_models, learning_rate, optimizers, saved_objects
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.liveness import preemption
-from tfx_distribute.trainer_module.loop import coordinator_steps, gradients, mesh_errors, replica_values
+from tfx_distribute.trainer_module.loop import (
+    coordinator_steps,
+    gradients,
+    mesh_errors,
+    model_builder,
+    model_calls,
+    replica_values,
+)
 from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
@@ -36,7 +43,6 @@ from tfx_distribute.trainer_module.loop.sidecar_evaluator import SidecarCheckpoi
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.reporting.progress import Reporter
 from tfx_distribute.trainer_module.reporting.tensorboard_logs import TensorBoardLogs
-from tfx_distribute.trainer_module.state import saved_objects
 from tfx_distribute.trainer_module.state.base_model import warm_start
 from tfx_distribute.trainer_module.state.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position, describe_settings

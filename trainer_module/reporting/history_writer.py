@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import PreemptedError, TfxDistributeError
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
-from tfx_distribute.trainer_module.liveness import last_words
+from tfx_distribute.trainer_module.reporting import last_words
 from tfx_distribute.trainer_module.reporting.history import FOLDER, HistoryRecord
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter

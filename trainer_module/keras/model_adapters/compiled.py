@@ -8,10 +8,9 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.keras import keras_metrics, keras_models, label_checks, metric_results
+from tfx_distribute.trainer_module.keras import keras_metrics, keras_models, label_checks, loss_reduction, metric_results
 from tfx_distribute.trainer_module.keras.model_adapters import batches
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.loop import loss_reduction
 
 
 class CompiledModel(ModelAdapter):

@@ -5,10 +5,9 @@ from typing import Any
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.keras import keras_models, loss_reduction
 from tfx_distribute.trainer_module.keras.model_adapters import batches
 from tfx_distribute.trainer_module.keras.model_adapters.compiled import CompiledModel
-from tfx_distribute.trainer_module.loop import loss_reduction
 
 
 class CompiledKeras3Model(CompiledModel):

@@ -6,12 +6,10 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.keras import keras_metrics
+from tfx_distribute.trainer_module.keras import keras_metrics, loss_reduction, saved_objects
 from tfx_distribute.trainer_module.keras.model_adapters import batches, own_parts
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.keras.optimizers import with_inner
-from tfx_distribute.trainer_module.loop import loss_reduction
-from tfx_distribute.trainer_module.state import saved_objects
 from tfx_distribute.trainer_module.user_code.task import Task
 
 

@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
-from tfx_distribute.trainer_module.state import saved_objects
+from tfx_distribute.trainer_module.keras import saved_objects
 from tfx_distribute.trainer_module.state.base_model import names
 from tfx_distribute.trainer_module.state.base_model.names import Names
 from tfx_distribute.trainer_module.state.base_model.sources import SourceWeight

@@ -2,8 +2,8 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.keras import saved_objects
 from tfx_distribute.trainer_module.keras.model_adapters import factory
-from tfx_distribute.trainer_module.state import saved_objects
 from tfx_distribute.trainer_module.user_code.task import Task
 
 

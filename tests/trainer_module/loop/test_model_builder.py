@@ -4,7 +4,8 @@ import pytest
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingJob, TrainingOptions, UserModule
-from tfx_distribute.trainer_module.keras import keras_models, model_builder
+from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.loop import model_builder
 
 MODULE = """
 import tensorflow as tf

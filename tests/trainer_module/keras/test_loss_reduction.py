@@ -8,9 +8,9 @@ import tensorflow as tf
 from ones import Ones
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
+from tfx_distribute.trainer_module.keras import loss_reduction
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.keras.model_adapters import factory
-from tfx_distribute.trainer_module.loop import loss_reduction
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 
 

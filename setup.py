@@ -122,7 +122,7 @@ setup(
     entry_points={
         "console_scripts": [
             "tfx-distribute = tfx_distribute.pipelines.cli.main:main",
-            "tfx-distribute-beam-worker = tfx_distribute.components.beam_worker:main",
+            "tfx-distribute-beam-worker = tfx_distribute.components.beam.worker:main",
         ]
     },
 )

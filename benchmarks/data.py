@@ -31,7 +31,7 @@ INTS = ("trip_seconds", "trip_start_hour", "trip_start_day", "trip_start_month",
 TEXTS = ("company", "payment_type", "taxi_id", "pickup_area", "dropoff_area")
 FILES = 4
 BATCH = 256
-RUNNER = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
+RUNNER = "--runner=tfx_distribute.components.beam.direct_runner.DirectRunner"
 NO_PACKAGE = "--sdk_container_image=none"  # as in our pipelines: TFX does not package itself
 PROCESSES = {
     1: [RUNNER, "--direct_running_mode=in_memory", NO_PACKAGE],

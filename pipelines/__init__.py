@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         PipelineSpec,
         Push,
         Shards,
-        Trainer,
+        Train,
         Transform,
     )
     from tfx_distribute.pipelines.spec.targets import Targets
@@ -71,7 +71,7 @@ __all__ = [
     "Shards",
     "Targets",
     "Toleration",
-    "Trainer",
+    "Train",
     "Transform",
     "Tune",
     "TuneValues",
@@ -107,7 +107,7 @@ __getattr__, __dir__ = lazy_names.export(
             "PipelineSpec",
             "Push",
             "Shards",
-            "Trainer",
+            "Train",
             "Transform",
         ),
         ".spec.targets": ("Targets",),

@@ -16,7 +16,7 @@ from tfx.orchestration.portable import outputs_utils
 from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
-from tfx_distribute.components import beam_caches, direct_runner
+from tfx_distribute.components.beam import caches, direct_runner
 from tfx_distribute.components.container import blessed_model, executor_io
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
 from tfx_distribute.components.report import artifact_types
@@ -60,7 +60,7 @@ def execute(
         for name, (artifact, *_) in artifacts.items():
             logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
     logging.info("%s: %s", class_path, properties)
-    beam_caches.install()
+    caches.install()
     autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
     with _temporary_folder(execution) as folder, direct_runner.as_default():
         executor = _create_executor(class_path, folder, list(beam_args))

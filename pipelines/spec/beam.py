@@ -53,7 +53,7 @@ _PACKAGES = ("extra_packages", "setup_file", "requirements_file")
 RUNNERS = {
     # Our own runner, by its path: Beam's DirectRunner first looks for another runner on
     # the internet.
-    "direct": Runner("tfx_distribute.components.direct_runner.DirectRunner", optional=("direct_num_workers",)),
+    "direct": Runner("tfx_distribute.components.beam.direct_runner.DirectRunner", optional=("direct_num_workers",)),
     "dataflow": Runner(
         "DataflowRunner",
         ("project", "region", "temp_location"),
@@ -74,7 +74,9 @@ RUNNERS = {
     # Our own runner, by its path: Beam's PortableRunner may wait forever. It also takes
     # the place of Beam's for Flink and Spark where they name a job service.
     "portable": Runner(
-        "tfx_distribute.components.portable_runner.PortableRunner", ("job_endpoint", "environment_type"), _WORKER_OPTIONS
+        "tfx_distribute.components.beam.portable_runner.PortableRunner",
+        ("job_endpoint", "environment_type"),
+        _WORKER_OPTIONS,
     ),
     "flink": Runner(
         "FlinkRunner",

@@ -6,7 +6,7 @@ spec = PipelineSpec(
     module="model.py",
     data=Data(csv="data/"),
     transform=Transform(),
-    trainer=Trainer(label="digit", parameters=Parameters(strategy="mirrored")),
+    trainer=Train(label="digit", parameters=Parameters(strategy="mirrored")),
 )
 ```
 
@@ -142,7 +142,7 @@ class Shards(SpecModel):
     """Seed of the order of the examples in the shards."""
 
 
-class Trainer(SpecModel):
+class Train(SpecModel):
     """Label, pipeline parameters and hyperparameters of the training."""
 
     # Settings that `-p name=value` can replace for one run.
@@ -286,7 +286,7 @@ class PipelineSpec(SpecModel):
     trains on the examples as they are."""
     shards: Shards = Shards()
     """Settings of the Sharder, which writes the examples to train on."""
-    trainer: Trainer
+    trainer: Train
     """Settings of the Trainer."""
     tune: Tune | None = None
     """Settings of the Tuner, whose best hyperparameters the Trainer gets. Without this
@@ -398,8 +398,8 @@ class PipelineSpec(SpecModel):
                 parameters.pop(other, None)
         shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
         shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
-        trainer_values = {name: values[name] for name in Trainer.PARAMETERS if name in values}
-        changed = Trainer.model_validate({**self.trainer.model_dump(include=set(Trainer.PARAMETERS)), **trainer_values})
+        trainer_values = {name: values[name] for name in Train.PARAMETERS if name in values}
+        changed = Train.model_validate({**self.trainer.model_dump(include=set(Train.PARAMETERS)), **trainer_values})
         trainer_values = {name: getattr(changed, name) for name in trainer_values}
         elsewhere = {*self.trainer.hparams, *shard_values, *trainer_values}
         parameters.update({name: value for name, value in values.items() if name not in elsewhere})

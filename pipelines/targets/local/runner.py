@@ -23,7 +23,7 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_distribute.components import beam_caches, direct_runner
+from tfx_distribute.components.beam import caches, direct_runner
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.local import gpus as launcher_gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher
@@ -289,7 +289,7 @@ def session(
         direct_runner.as_default(),
         direct_runner.reporting_stages(on_beam),
     ):
-        beam_caches.install()
+        caches.install()
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))

@@ -34,7 +34,7 @@ SCHEMA = """
 feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
 feature { name: "name" type: BYTES presence { min_fraction: 1 } shape { dim { size: 1 } } }
 """
-RUNNER = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
+RUNNER = "--runner=tfx_distribute.components.beam.direct_runner.DirectRunner"
 NO_PACKAGE = "--sdk_container_image=none"  # as in a pipeline; else each executor packages TFX, which takes seconds
 IN_MEMORY = [RUNNER, NO_PACKAGE, "--direct_running_mode=in_memory"]
 TWO_PROCESSES = [RUNNER, NO_PACKAGE, "--direct_running_mode=multi_processing", "--direct_num_workers=2"]

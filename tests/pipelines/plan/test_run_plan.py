@@ -12,7 +12,7 @@ from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.plan import run_plan as plan_lib
 from tfx_distribute.pipelines.plan.text import as_text
 from tfx_distribute.pipelines.spec import data_checks, user_module
-from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Trainer
+from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Train
 from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -33,7 +33,7 @@ def make(tmp_path):
             module=str(tmp_path / module),
             data=Data(csv=str(tmp_path / "data.csv"), splits=splits or {"train": 2, "eval": 1}),
             shards=Shards(num_shards=num_shards),
-            trainer=Trainer(
+            trainer=Train(
                 label="y",
                 parameters=Parameters(**{"epochs": 3, **parameters}),
                 hparams={} if module == "own_run_fn.py" else {"rate": 0.5},
@@ -317,7 +317,7 @@ def test_a_search_is_planned(make, tmp_path):
         name="mine",
         module=str(tmp_path / "own.py"),
         data=Data(csv=str(tmp_path / "data.csv")),
-        trainer=Trainer(label="y", parameters=Parameters(epochs=3), hparams={"rate": 0.5, "units": 8}),
+        trainer=Train(label="y", parameters=Parameters(epochs=3), hparams={"rate": 0.5, "units": 8}),
         tune=tune,
     )
     text = as_text(plan_lib.make_plan(spec, user_module.find(spec)))

@@ -16,8 +16,8 @@ DATAFLOW = {"runner": "dataflow", "project": "p", "region": "europe-west4", "tem
 
 
 PORTABLE = {"runner": "portable", "job_endpoint": "prism:8099"}
-RUNNER = "--runner=tfx_distribute.components.portable_runner.PortableRunner"
-DIRECT = "--runner=tfx_distribute.components.direct_runner.DirectRunner"
+RUNNER = "--runner=tfx_distribute.components.beam.portable_runner.PortableRunner"
+DIRECT = "--runner=tfx_distribute.components.beam.direct_runner.DirectRunner"
 NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remote machines
 
 

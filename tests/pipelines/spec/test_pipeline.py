@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from pydantic import ValidationError
 
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.spec.pipeline import Data, Evaluate, Parameters, PipelineSpec, Trainer
+from tfx_distribute.pipelines.spec.pipeline import Data, Evaluate, Parameters, PipelineSpec, Train
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_python_makes_the_same_pipeline_as_yaml(tmp_path):
         name="x",
         module="model.py",
         data=Data(csv="data"),
-        trainer=Trainer(label="y", parameters=Parameters(strategy="mirrored", epochs=2)),
+        trainer=Train(label="y", parameters=Parameters(strategy="mirrored", epochs=2)),
     )
     document = yaml.safe_load(
         "{name: x, module: model.py, data: {csv: data}, trainer: {label: y, parameters: {strategy: mirrored, epochs: 2}}}"
@@ -107,4 +107,4 @@ def test_editors_refuse_empty_keys_too():
         for key, kinds in section.get("properties", {}).items()
         if null in kinds.get("anyOf", ())
     }
-    assert nullable == {("Trainer", "label"), ("Evaluate", "label"), ("SecurityContext", "fs_group")}
+    assert nullable == {("Train", "label"), ("Evaluate", "label"), ("SecurityContext", "fs_group")}

@@ -4,7 +4,7 @@ import types
 import pytest
 
 from tfx_distribute.pipelines.spec import user_module
-from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Trainer
+from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Train
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def module(tmp_path):
         name="mine",
         module=str(tmp_path / "own_entry.py"),
         data=Data(csv="x"),
-        trainer=Trainer(label="y", parameters=Parameters(epochs=1)),
+        trainer=Train(label="y", parameters=Parameters(epochs=1)),
     )
     return user_module.find(spec)
 

@@ -24,7 +24,7 @@ from tfx_distribute.pipelines.spec.pipeline import (
     Parameters,
     PipelineSpec,
     Push,
-    Trainer,
+    Train,
     Transform,
 )
 from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
@@ -42,7 +42,7 @@ def spec(tmp_path):
         name="mine",
         module=str(tmp_path / "own.py"),
         data=Data(csv=str(tmp_path / "data.csv")),
-        trainer=Trainer(label="y", parameters=Parameters(epochs=2), hparams={"rate": 0.5}),
+        trainer=Train(label="y", parameters=Parameters(epochs=2), hparams={"rate": 0.5}),
     )
 
 

@@ -298,8 +298,8 @@ def test_steps_send_beam_pipelines_to_a_job_service(tmp_path):
     package = compiled(project(tmp_path, "taxi", targets={"kubeflow": target}, beam=beam))
     for step in ("StatisticsGen", "Transform", "Sharder", "Evaluator"):
         args = executors(package.pipeline)[f"{step}_executor"]["container"]["args"]
-        assert args[args.index("--runner=tfx_distribute.components.portable_runner.PortableRunner") :][:3] == [
-            "--runner=tfx_distribute.components.portable_runner.PortableRunner",
+        assert args[args.index("--runner=tfx_distribute.components.beam.portable_runner.PortableRunner") :][:3] == [
+            "--runner=tfx_distribute.components.beam.portable_runner.PortableRunner",
             "--job_endpoint=flink.beam:8099",
             "--environment_type=DOCKER",
         ]

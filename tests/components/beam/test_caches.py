@@ -21,7 +21,7 @@ from apache_beam.typehints.typecheck import AbstractDoFnWrapper
 from apache_beam.utils import counters
 from running import wait_until
 
-from tfx_distribute.components import beam_caches
+from tfx_distribute.components.beam import caches
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def installed(monkeypatch):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     monkeypatch.setattr(cloudpickle_pickler, "bz2", bz2)
     monkeypatch.setattr(statesampler.StateSampler.__init__, "__defaults__", (200,))
-    beam_caches.install()
+    caches.install()
 
 
 def test_a_view_is_made_once():
@@ -257,7 +257,7 @@ def test_specs_that_a_caller_changes_stay_as_they_are():
     assert userstate.get_dofn_specs(Counts()) == ({Counts.SEEN}, set())
 
 
-@pytest.mark.parametrize("size", [10, beam_caches.REMEMBERED_BYTES, 10 * beam_caches.REMEMBERED_BYTES])
+@pytest.mark.parametrize("size", [10, caches.REMEMBERED_BYTES, 10 * caches.REMEMBERED_BYTES])
 def test_pickles_are_those_that_beam_writes(size, monkeypatch):
     value = {"content": random.Random(0).randbytes(size)}  # noqa: S311
     written = [cloudpickle_pickler.dumps(value) for _ in range(2)]
@@ -276,13 +276,13 @@ def test_only_small_pickles_are_kept():
         calls.append(data)
         return data * (10 if data.startswith(b"long") else 1)
 
-    remembering = beam_caches._remember_small(change)
-    limit = beam_caches.REMEMBERED_BYTES
+    remembering = caches._remember_small(change)
+    limit = caches.REMEMBERED_BYTES
     for data, kept in ((b"a", True), (b"a" * limit, True), (b"a" * (limit + 1), False), (b"long" * (limit // 8), False)):
         calls.clear()
         assert remembering(data) == remembering(data) == change(data)
         assert len(calls) == (2 if kept else 3)
-    for number in range(3 * beam_caches.REMEMBERED_PICKLES):
+    for number in range(3 * caches.REMEMBERED_PICKLES):
         remembering(b"%d" % number)
     calls.clear()
     remembering(b"0")
@@ -292,9 +292,9 @@ def test_only_small_pickles_are_kept():
 def test_time_of_a_bundle_is_measured_often():
     """The end of a bundle waits for the next measurement."""
     parameter = inspect.signature(inspect.unwrap(statesampler.StateSampler)).parameters["sampling_period_ms"]
-    assert parameter.default == beam_caches.SAMPLING_MILLISECONDS < statesampler.DEFAULT_SAMPLING_PERIOD_MS
+    assert parameter.default == caches.SAMPLING_MILLISECONDS < statesampler.DEFAULT_SAMPLING_PERIOD_MS
     sampler = statesampler.StateSampler("bundle", counters.CounterFactory())
-    assert sampler.sampling_period_ms == beam_caches.SAMPLING_MILLISECONDS
+    assert sampler.sampling_period_ms == caches.SAMPLING_MILLISECONDS
     sampler.start()
     with sampler.scoped_state("step", "process"):
         wait_until(lambda: sum(state.nsecs for state in sampler._states_by_name.values()))
@@ -306,12 +306,12 @@ def test_other_versions_of_beam_stay_as_they_are(monkeypatch):
     monkeypatch.setattr(PipelineOptions, "view_as", originals[0])
     monkeypatch.setattr(core, "get_function_args_defaults", originals[1])
     monkeypatch.setattr(beam, "__version__", "3.0.0")
-    beam_caches.install()
+    caches.install()
     assert [PipelineOptions.view_as, core.get_function_args_defaults] == originals
 
 
 def test_beam_of_this_project_is_one_that_was_compared():
-    assert beam.__version__.startswith(beam_caches.VERSIONS)
+    assert beam.__version__.startswith(caches.VERSIONS)
 
 
 class Holder:

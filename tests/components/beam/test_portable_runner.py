@@ -18,7 +18,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, b
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from running import listening, wait_until
 
-from tfx_distribute.components import portable_runner, worker_check
+from tfx_distribute.components.beam import portable_runner, worker_check
 from tfx_distribute.pipelines.spec.beam import Beam, make_pipeline_args
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 

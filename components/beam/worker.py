@@ -13,7 +13,7 @@ import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
 from google.protobuf import json_format, text_format
 
-from tfx_distribute.components import beam_process
+from tfx_distribute.components.beam import worker_process
 
 _SECONDS = 30.0
 
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> None:
             beam_provision_api_pb2.GetProvisionInfoRequest(), metadata=[("worker_id", worker)], timeout=_SECONDS
         )
     os.environ.update(make_environment(worker, settings.info))
-    beam_process.run()
+    worker_process.run()
 
 
 def make_environment(worker: str, info: beam_provision_api_pb2.ProvisionInfo) -> dict[str, str]:

@@ -14,11 +14,11 @@ import running
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 from running import children, listening
 
-from tfx_distribute.components import direct_runner
-from tfx_distribute.components.direct_runner import DirectRunner, as_default
+from tfx_distribute.components.beam import direct_runner
+from tfx_distribute.components.beam.direct_runner import DirectRunner, as_default
 
 TWO_PROCESSES = [
-    "--runner=tfx_distribute.components.direct_runner.DirectRunner",
+    "--runner=tfx_distribute.components.beam.direct_runner.DirectRunner",
     "--direct_running_mode=multi_processing",
     "--direct_num_workers=2",
 ]

@@ -32,7 +32,7 @@ from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPool
 from apache_beam.transforms.environments import ExternalEnvironment
 from apache_beam.utils import thread_pool_executor
 
-from tfx_distribute.components import worker_check
+from tfx_distribute.components.beam import worker_check
 from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError, TrainingError
 
 _STOP_SECONDS = 1.0
@@ -52,7 +52,7 @@ class PortableRunner(portable_runner.PortableRunner):
     long as it takes. To use it in a TFX pipeline, pass its path in
     `beam_pipeline_args`:
 
-        --runner=tfx_distribute.components.portable_runner.PortableRunner
+        --runner=tfx_distribute.components.beam.portable_runner.PortableRunner
     """
 
     def run_portable_pipeline(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions) -> "_Result":

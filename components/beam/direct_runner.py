@@ -63,7 +63,7 @@ class DirectRunner(fn_runner.FnApiRunner):
     or `multi_processing`, and `--direct_num_workers`. To use it in a TFX pipeline, pass
     its path in `beam_pipeline_args`, and any name of an image:
 
-        --runner=tfx_distribute.components.direct_runner.DirectRunner
+        --runner=tfx_distribute.components.beam.direct_runner.DirectRunner
         --sdk_container_image=none
 
     Without an image, TFX makes a package of itself for workers, which takes seconds for
@@ -237,7 +237,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self._process = subprocess.Popen(module_command("tfx_distribute.components.beam_process"), env=environment)
+        self._process = subprocess.Popen(module_command("tfx_distribute.components.beam.worker_process"), env=environment)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 

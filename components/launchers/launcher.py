@@ -21,7 +21,7 @@ from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedE
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
+from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 Request = dict[str, Any]
@@ -139,15 +139,6 @@ class Launcher(abc.ABC, Generic[SettingsT]):
 
         Raises:
           ConfigurationError: The platform cannot run this training.
-        """
-
-    @abc.abstractmethod
-    def address_of(self, name: str, task: ClusterTask) -> str:
-        """Returns the address that TF_CONFIG has for a process.
-
-        Args:
-          name: Name of the training.
-          task: The process.
         """
 
     @abc.abstractmethod

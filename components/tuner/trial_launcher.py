@@ -74,11 +74,6 @@ def trial_launcher(
                 training.staged.inputs, training.staged.addresses, training.folder, _remote_launch(training, noun)
             )
         return
-    if local_launcher.current_settings().base_port and num_parallel_trials > 1:
-        raise ConfigurationError(
-            "targets.local.base_port: trials that train at the same time cannot share ports; leave it out, or write "
-            "tune.num_parallel_trials: 1"
-        )
     gpus_of_trials = _divide_gpus(distribution, num_parallel_trials)
     # Only its owner can read the folder, as the job documents in it require.
     with (

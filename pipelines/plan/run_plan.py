@@ -7,7 +7,7 @@ they are not guessed.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tfx_distribute.components.tuner.value_range import Value
 from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
-from tfx_distribute.pipelines.targets.target import Target, local_address
+from tfx_distribute.pipelines.targets.target import Target
 from tfx_distribute.trainer_module.job import layout_rules, strategy_table
 from tfx_distribute.trainer_module.job import shard_plan as shards_lib
 from tfx_distribute.trainer_module.job.cluster import (
@@ -99,7 +99,7 @@ class RunPlan:
       roles: Their roles, in the order in which they start.
       tf_config: TF_CONFIG of each process, with ROLE and INDEX in place of its own, and
         "..." in place of most addresses of a long list; None for a process that trains
-        alone.
+        alone, and where `launches` says what processes get.
       devices_per_process: Devices that each process trains on; None if the machine
         decides.
       num_replicas: Replicas that train in step; None if the machine decides.
@@ -178,7 +178,6 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     steps_per_epoch = parameters.steps_per_epoch or steps_per_epoch
     roles = replicas_of_roles(distribution)
     launches = target.launches() if target else None
-    address = target.address_of if target and launches else local_address
     return RunPlan(
         pipeline=spec.name,
         strategy=distribution.strategy,
@@ -186,7 +185,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         summary=row.summary,
         num_processes=sum(roles.values()),
         roles=tuple(_plan_role(distribution, role, count) for role, count in roles.items()),
-        tf_config=_tf_config(roles, address) if sum(roles.values()) > 1 else None,
+        tf_config=_tf_config(roles) if sum(roles.values()) > 1 and not launches else None,
         devices_per_process=devices,
         num_replicas=replicas,
         per_replica_batch_size=parameters.per_replica_batch_size,
@@ -250,9 +249,9 @@ def _part(distribution: Distribution, task: ClusterTask) -> str:
     return "trains, whenever it is free" if task.role == WORKER else "holds variables"
 
 
-def _tf_config(roles: Mapping[str, int], address_of: Callable[[ClusterTask], str]) -> str:
-    tasks = (ClusterTask(role, index) for role, count in roles.items() for index in range(count))
-    document = json.loads(Cluster.of(roles, map(address_of, tasks)).tf_config(ClusterTask("ROLE", 0)))
+def _tf_config(roles: Mapping[str, int]) -> str:
+    addresses = ["127.0.0.1:PORT"] * sum(roles.values())
+    document = json.loads(Cluster.of(roles, addresses).tf_config(ClusterTask("ROLE", 0)))
     document["task"]["index"] = "INDEX"
     return _shorten(json.dumps(document))
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.settings import RemoteSettings
-    from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
 PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
 
@@ -134,13 +133,6 @@ class Target(abc.ABC, Generic[SettingsT]):
         The name and the address of the job stand for those of a run.
         """
         return None
-
-    def address_of(self, task: "ClusterTask") -> str:
-        """Returns the address of a process that `launches` starts, as TF_CONFIG has it.
-
-        Names, namespaces and ports stand for those of a run.
-        """
-        return local_address(task)
 
     @abc.abstractmethod
     def count_devices(self) -> int:
@@ -297,20 +289,11 @@ class RemoteTarget(Target[RemoteSettingsT]):
         )
         return self._launcher.request(training)
 
-    def address_of(self, task: "ClusterTask") -> str:
-        """Returns the address of a process of the job that is shown."""
-        return self._launcher.address_of(self.job_name, task)
-
     @functools.cached_property
     def _launcher(self) -> "Launcher[Any]":
         from tfx_distribute.components.launchers import registry
 
         return registry.make(self.launcher_settings())
-
-
-def local_address(task: "ClusterTask") -> str:
-    """Returns the address of a process here, where a run takes free ports."""
-    return "127.0.0.1:PORT"
 
 
 def follow(

@@ -35,9 +35,6 @@ class SshLauncher(Launcher[SshSettings]):
             commands[str(task)] = [*self.settings.ssh, host, f"env {variables} {self.settings.python} {module}"]
         return commands
 
-    def address_of(self, name, task):
-        return "HOST:2222"
-
     def start(self, request, has_result):
         self.processes = {task: subprocess.Popen(command) for task, command in request.items() if not has_result}
         return not has_result

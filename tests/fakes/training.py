@@ -83,7 +83,6 @@ class TrainingCluster:
         distribution: Distribution | None = None,
         training_options: TrainingOptions | None = None,
         on_progress: Callable[[ClusterTask, Progress], None] | None = None,
-        base_port: int = 0,
         **changes: object,
     ) -> TrainingResult:
         """Trains the job and returns the result.
@@ -92,7 +91,6 @@ class TrainingCluster:
           distribution: Replaces that of the job.
           training_options: Replaces that of the job.
           on_progress: Called with each report.
-          base_port: First port of the cluster; 0 to choose free ports.
           **changes: Other fields of the job to replace.
         """
         from tfx_distribute.components.launchers.local import launcher as local_launcher
@@ -112,7 +110,6 @@ class TrainingCluster:
 
         settings = local_launcher.LocalLauncherSettings(
             log_dir=self.logs,
-            base_port=base_port,
             on_progress=listen,
             server=self.server,  # type: ignore[arg-type]
         )

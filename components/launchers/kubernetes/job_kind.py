@@ -93,10 +93,6 @@ class JobKind(abc.ABC):
         """Makes the spec of a job's manifest; see `make_manifest`."""
 
     @abc.abstractmethod
-    def address_of(self, name: str, task: ClusterTask) -> str:
-        """Returns the address that TF_CONFIG has for a process of the job of a name."""
-
-    @abc.abstractmethod
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a job shall have a pod for."""
 

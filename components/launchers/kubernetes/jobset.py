@@ -56,7 +56,8 @@ class JobSet(JobKind):
             )
         roles = replicas_of_roles(training.distribution)
         tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
-        cluster = Cluster.of(roles, [self.address_of(training.name, task) for task in tasks])
+        name = training.name  # also the subdomain of its pods' addresses
+        cluster = Cluster.of(roles, [f"{name}-{task.file_name}-0.{name}:{PORT}" for task in tasks])
         jobs = [_make_replicated_job(role, count, training, settings, step, cluster) for role, count in roles.items()]
         return {
             "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
@@ -71,10 +72,6 @@ class JobSet(JobKind):
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "replicatedJobs": jobs,
         }
-
-    def address_of(self, name: str, task: ClusterTask) -> str:
-        """Returns the address of a pod, within its own namespace."""
-        return f"{name}-{task.file_name}-0.{name}:{PORT}"
 
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a JobSet shall have a pod for."""

@@ -22,7 +22,7 @@ from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Launcher, Request, State, Training
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -75,10 +75,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         """Makes the manifest of a job of the preferred kind; see `Launcher`."""
         self._training = training
         return self._kinds[0].make_manifest(training, self.settings, _find_step())
-
-    def address_of(self, name: str, task: ClusterTask) -> str:
-        """Returns the address of a process in a job of the preferred kind."""
-        return self._kinds[0].address_of(name, task)
 
     def start(self, request: Request, has_result: bool) -> bool:
         """Creates the job, or takes over that of an earlier attempt; see `Launcher`.

@@ -55,10 +55,6 @@ class TFJob(JobKind):
         }
         return {"runPolicy": policy, "tfReplicaSpecs": replicas}
 
-    def address_of(self, name: str, task: ClusterTask) -> str:
-        """Returns the address of the Service that the operator makes for a pod."""
-        return f"{name}-{task.file_name}.NAMESPACE.svc:2222"
-
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
         """Returns the tasks that a TFJob shall have a pod for."""
         return frozenset(

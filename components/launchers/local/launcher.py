@@ -22,11 +22,10 @@ from tfx_distribute.components.launchers.launcher import Launcher, Limits, Reque
 from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.processes import Process, Processes, ProgressListener
-from tfx_distribute.components.launchers.local.silence import SilenceMonitor
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
@@ -43,11 +42,6 @@ from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, P
 from tfx_distribute.trainer_module.state import saved_step
 from tfx_distribute.trainer_module.user_code import module_copy
 
-# How many heartbeats a process may miss before it is ended, while others give theirs.
-# If all miss them, the machine may have been paused: the launcher waits until
-# TensorFlow gives up too.
-MISSED_HEARTBEATS = 3
-
 
 @dataclass(frozen=True)
 class LocalLauncherSettings:
@@ -59,8 +53,6 @@ class LocalLauncherSettings:
     Attributes:
       log_dir: Folder for the output of training processes; None for a new temporary
         one.
-      base_port: First of the consecutive ports that the cluster listens on; 0 for any
-        free ports.
       on_progress: Called with each report of each training process.
       server: Fork server that is already running; None to start one for each training.
       gpus: GPUs to train on, as CUDA_VISIBLE_DEVICES names them; None for those that
@@ -68,7 +60,6 @@ class LocalLauncherSettings:
     """
 
     log_dir: Path | None = None
-    base_port: int = 0
     on_progress: ProgressListener = field(default_factory=ProgressLog)
     server: ForkServer | None = None
     gpus: tuple[str, ...] | None = None
@@ -85,7 +76,7 @@ def settings(new: LocalLauncherSettings) -> Iterator[None]:
     They cannot be passed to the executor, because TFX creates it.
 
     Example:
-      >>> with settings(LocalLauncherSettings(base_port=20000)):
+      >>> with settings(LocalLauncherSettings(gpus=("0", "1"))):
       ...     launch(job, work_dir)
     """
     token = _settings.set(new)
@@ -115,8 +106,8 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
       The chief's result.
 
     Raises:
-      ConfigurationError: A port of the cluster is in use, this machine cannot run the
-        cluster, or its processes cannot connect to each other.
+      ConfigurationError: This machine cannot run the cluster, or its processes cannot
+        connect to each other.
       TrainingError: A training process failed; the message has its last lines.
     """
     strategy_table.check_all_reduce(job.distribution, "this machine")
@@ -173,16 +164,12 @@ class LocalLauncher(Launcher[Any]):
         }
         return {"job": training.job_address, "environments": environments}
 
-    def address_of(self, name: str, task: ClusterTask) -> str:
-        """Returns an address whose port stands for one that is free at each start."""
-        return "127.0.0.1:PORT"
-
     def start(self, request: Request, has_result: bool) -> bool:
         """Starts all processes; those of an earlier attempt have ended with it."""
         if has_result:
             return False
         distribution, tolerance = self._job.distribution, self._job.fault_tolerance
-        cluster = local_cluster(replicas_of_roles(distribution), self.settings.base_port)
+        cluster = local_cluster(replicas_of_roles(distribution))
         job_file, attempt = Path(request["job"]), uuid.uuid4().hex
         processes = [
             Process(
@@ -202,12 +189,10 @@ class LocalLauncher(Launcher[Any]):
             )
             for task in cluster.tasks
         ]
-        heartbeat = tolerance.heartbeat_timeout_secs
-        silence = SilenceMonitor(
-            MISSED_HEARTBEATS * heartbeat, LOCAL_HEARTBEATS * heartbeat, tolerance.progress_timeout_secs
-        )
+        # Processes that were suspended together miss heartbeats, and all go on.
+        silent_limit = LOCAL_HEARTBEATS * tolerance.heartbeat_timeout_secs
         listener, may_restart = self.settings.on_progress, self._restarts.allow
-        self._processes = Processes(self.settings.server, processes, listener, silence, may_restart)
+        self._processes = Processes(self.settings.server, processes, listener, silent_limit, may_restart)
         self._processes.start()
         return True
 
@@ -230,33 +215,19 @@ class LocalLauncher(Launcher[Any]):
             (self._processes.kill if has_time else self._processes.save_and_end)()
 
 
-def local_cluster(roles: dict[str, int], base_port: int = 0) -> Cluster:
-    """Assigns each process of a cluster an address on loopback.
+def local_cluster(roles: dict[str, int]) -> Cluster:
+    """Assigns each process of a cluster an address on loopback, with any free port.
 
     Args:
       roles: Role -> number of its processes.
-      base_port: First of the ports; 0 for any free ones.
-
-    Raises:
-      ConfigurationError: A port from `base_port` on is in use.
     """
-    tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
-    ports: list[int] = []
+    addresses = []
     with contextlib.ExitStack() as stack:
-        for offset, task in enumerate(tasks):
+        for _ in range(sum(roles.values())):
             probe = stack.enter_context(socket.socket())
-            port = base_port and base_port + offset
-            # As servers do: a port counts as free while its last connections close.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                raise ConfigurationError(
-                    f"base_port: port {port}, for {task}, cannot be listened on ({error.strerror}); "
-                    f"write another base_port, or leave it out for any {len(tasks)} free ports"
-                ) from error
-            ports.append(probe.getsockname()[1])
-    return Cluster.of(roles, (f"127.0.0.1:{port}" for port in ports))
+            probe.bind(("127.0.0.1", 0))
+            addresses.append(f"127.0.0.1:{probe.getsockname()[1]}")
+    return Cluster.of(roles, addresses)
 
 
 def _warn_if(message: str) -> None:

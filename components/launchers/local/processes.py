@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from tfx_distribute.components.launchers.launcher import State
-from tfx_distribute.components.launchers.local import cpu_time, log_tail
+from tfx_distribute.components.launchers.local import log_tail, out_of_memory
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.components.launchers.local.out_of_memory import OomKills
-from tfx_distribute.components.launchers.local.silence import Signs, Silence, SilenceMonitor
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, EVALUATOR, WORKER, ClusterTask
@@ -49,10 +47,11 @@ class Process:
       pid: Process id; 0 until it has started.
       status: Exit code, minus the number of the signal that ended it, or
         `exit_codes.LEFT_EARLY`; None while it runs.
-      silence: How long it was silent when it was killed for that; None if it was not.
+      silent_seconds: Seconds for which it was silent when it was killed for that; 0 if
+        it was not.
       progress: Its last report; None before the first.
-      oom_kills: The kernel's count of processes that it killed for lack of memory; None
-        until it has started.
+      oom_kills: How many processes the kernel had killed for lack of memory when it
+        started.
     """
 
     task: ClusterTask
@@ -64,10 +63,12 @@ class Process:
     imports_tensorflow: bool = False
     pid: int = 0
     status: int | None = None
-    silence: Silence | None = None
+    silent_seconds: float = 0.0
     progress: Progress | None = None
-    oom_kills: OomKills | None = None
+    oom_kills: int = 0
     _bytes_read: int = field(default=0)  # of its reports
+    _last_sign: int = field(default=0)
+    _last_sign_at: float = field(default=0.0)
 
     @property
     def log(self) -> Path:
@@ -86,7 +87,7 @@ class Process:
         """Starts it, for the first time or again."""
         self._error_file.unlink(missing_ok=True)
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full
-        self.pid, self.status, self.silence, self.progress, self._bytes_read = 0, None, None, None, 0
+        self.pid, self.status, self.silent_seconds, self.progress, self._bytes_read = 0, None, 0.0, None, 0
         files = {PROGRESS_FILE: str(self._progress_file), ERROR_FILE_VARIABLE: str(self._error_file)}
         environment = {**self.environment, **files}
         server.start(self.task.file_name, self.job_file, self.log, environment, self.imports_tensorflow)
@@ -106,12 +107,17 @@ class Process:
         self.progress = reports[-1] if reports else self.progress
         return reports
 
-    def signs_of_life(self) -> Signs:
-        """Returns when it last touched its file of reports, and its CPU time."""
-        touched = 0
+    def seconds_without_sign(self, now: float) -> float:
+        """Returns the seconds since it last touched its file of reports.
+
+        Args:
+          now: Seconds by a `RunningClock`.
+        """
         with contextlib.suppress(FileNotFoundError):
-            touched = self._progress_file.stat().st_mtime_ns
-        return Signs(touched, cpu_time.seconds(self.pid))
+            last_sign = self._progress_file.stat().st_mtime_ns
+            if last_sign != self._last_sign:
+                self._last_sign, self._last_sign_at = last_sign, now
+        return now - self._last_sign_at
 
     def failure(self) -> Failure:
         """Describes why it failed, with its last lines if it reported no reason."""
@@ -123,19 +129,22 @@ class Process:
                 f"a library does that. All it printed is in {self.log}",
                 is_final,
             )
-        was_killed = self.status == -signal.SIGKILL and not self.silence
-        killed_for_memory = was_killed and self.oom_kills is not None and self.oom_kills.any_since()
+        was_killed = self.status == -signal.SIGKILL and not self.silent_seconds
+        killed_for_memory = was_killed and out_of_memory.count_kills() > self.oom_kills
         kind: Literal["", "memory", "stuck"] = ""
         if self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory:
             kind = "memory"
-        elif self.status == exit_codes.NO_PROGRESS or (self.silence and self.silence.busy):
+        elif self.status == exit_codes.NO_PROGRESS:
             kind = "stuck"
         report = failure_report.Failure.read(str(self._error_file))
         if report and report.expected:
             return Failure(report.message, is_final, kind)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
-        if self.silence:
-            how = self.silence.message
+        if self.silent_seconds:
+            how = (
+                f"it gave no sign of life for {self.silent_seconds:.0f} s; if it needs more time, write a larger "
+                "heartbeat_timeout_secs"
+            )
         elif killed_for_memory:
             how = "killed by the kernel: out of memory"
         message = "\n".join(
@@ -162,7 +171,7 @@ class Processes:
       server: Fork server that starts them.
       processes: The processes, not yet started.
       on_progress: Called with each report of each process.
-      silence: Finds processes that give no sign of life.
+      silent_limit: Seconds without a sign of life after which a process is killed.
       may_restart: Called when a worker that is a server has died; returns True to start
         it again.
     """
@@ -172,14 +181,14 @@ class Processes:
         server: ForkServer,
         processes: list[Process],
         on_progress: ProgressListener,
-        silence: SilenceMonitor,
+        silent_limit: float,
         may_restart: Callable[[Failure], bool] = lambda failure: False,
     ):
         self._server = server
         self._all = processes
         self._training = [process for process in processes if not process.is_server and process.task.role != EVALUATOR]
         self._on_progress = on_progress
-        self._silence = silence
+        self._silent_limit = silent_limit
         self._may_restart = may_restart
         self._clock = RunningClock()
         self._deadline: float | None = None  # for the ends of others, after one has failed
@@ -277,11 +286,10 @@ class Processes:
                     self._report_stall(process)
                 else:
                     self._on_progress(process.task, progress)
-        running = {p.task.file_name: p.signs_of_life() for p in self._all if p.pid and p.status is None}
-        hung = self._silence.find_hung(self._clock.seconds(), running)
+        now = self._clock.seconds()
         for process in self._all:
-            if process.task.file_name in hung:
-                process.silence = process.silence or hung[process.task.file_name]
+            if process.pid and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
+                process.silent_seconds = process.silent_seconds or silent
                 self._server.signal(process.task.file_name, signal.SIGKILL)
 
     def _report_stall(self, process: Process) -> None:
@@ -308,6 +316,6 @@ class Processes:
             answer = self._server.next_answer(POLL_SECONDS)
             for process in self._all:
                 if process.task.file_name == answer.get("started"):
-                    process.pid, process.oom_kills = answer["pid"], OomKills.of(answer["pid"])
+                    process.pid, process.oom_kills = answer["pid"], out_of_memory.count_kills()
                 elif process.pid and process.pid == answer.get("pid"):
                     process.status = answer["status"]

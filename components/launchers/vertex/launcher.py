@@ -132,14 +132,6 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
             request["encryption_spec"] = dict(self.settings.encryption_spec)
         return request
 
-    def address_of(self, name: str, task: ClusterTask) -> str:
-        """Returns an address like that which the service gives a process.
-
-        Source:
-        https://cloud.google.com/vertex-ai/docs/training/distributed-training#cluster-spec-format
-        """
-        return f"cmle-training-workerpool{POOLS.index(task.role)}-{name.rpartition('-')[2]}-{task.index}:2222"
-
     def start(self, request: Request, has_result: bool) -> bool:
         """Creates a job, or takes over that of an earlier attempt."""
         from tfx_distribute.components.launchers.vertex.custom_job import FollowedJob

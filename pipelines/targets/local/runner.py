@@ -33,7 +33,7 @@ from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.pipelines.targets.local import results, stored_artifacts, temporary
-from tfx_distribute.pipelines.targets.local.paths import RunPaths, local_settings
+from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
@@ -272,7 +272,6 @@ def session(
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
     settings = local_launcher.LocalLauncherSettings(
         log_dir=paths.logs,
-        base_port=local_settings(spec).base_port,
         on_progress=on_training,
         server=server,
         gpus=tuple(launcher_gpus.list_visible()),

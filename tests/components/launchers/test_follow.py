@@ -31,9 +31,6 @@ class Scripted(Launcher):
     def request(self, training):
         return {}
 
-    def address_of(self, name, task):
-        return ""
-
     def start(self, request, has_result):
         self.starts += 1
         return not has_result

@@ -73,9 +73,6 @@ class OneCall(Launcher):
         self.training = training
         return {}
 
-    def address_of(self, name, task):
-        return ""
-
     def start(self, request, has_result):
         self.has_result = has_result
         self._train()

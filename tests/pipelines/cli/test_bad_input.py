@@ -352,20 +352,6 @@ def test_column_that_the_transform_misses(project, command):
     assert "model.py, line 10, in preprocessing_fn" in run.output
 
 
-@pytest.mark.e2e
-def test_port_that_is_taken(project, command):
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        (project / "pipeline.yaml").write_text(PIPELINE + f"targets: {{local: {{base_port: {port}}}}}\n")
-        run = command("run", project / "pipeline.yaml", "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
-    assert run.code == 1
-    assert f"base_port: port {port}, for chief, cannot be listened on" in run.output
-
-
 WAITS = """
 import os, time
 

@@ -35,9 +35,9 @@ def test_a_message_for_people_is_given_as_it_is():
         try:
             raise OSError("Address already in use")
         except OSError as error:
-            raise ConfigurationError("base_port: is taken; write another") from error
+            raise ConfigurationError("serving_dir: is taken; write another") from error
 
-    assert explain(raised(wrong), HERE) == "base_port: is taken; write another"
+    assert explain(raised(wrong), HERE) == "serving_dir: is taken; write another"
 
 
 def test_exit_is_named_with_the_users_line():

@@ -243,24 +243,8 @@ def test_what_the_trainer_would_create(target, request):
         assert len(two["launches"]["job_spec"]["worker_pool_specs"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("target", "chief", "last_worker"),
-    [
-        ("local", "127.0.0.1:PORT", "127.0.0.1:PORT"),
-        ("tfjob", "digits-0123456789-chief-0.NAMESPACE.svc:2222", "digits-0123456789-worker-998.NAMESPACE.svc:2222"),
-        (
-            "jobset",
-            "digits-0123456789-chief-0-0.digits-0123456789:2222",
-            "digits-0123456789-worker-998-0.digits-0123456789:2222",
-        ),
-        (
-            "vertex",
-            "cmle-training-workerpool0-0123456789-0:2222",
-            "cmle-training-workerpool1-0123456789-998:2222",
-        ),
-    ],
-)
-def test_a_thousand_workers_are_planned_with_the_addresses_of_their_target(target, chief, last_worker, request, tmp_path):
+@pytest.mark.parametrize("target", ["local", "tfjob", "jobset", "vertex"])
+def test_a_plan_for_a_thousand_workers_is_short(target, request, tmp_path):
     kind = {"tfjob": "kubeflow", "jobset": "kubeflow"}.get(target, target)
     name = "pipeline" if target == "local" else kind
     document = yaml.safe_load((request.config.rootpath / "examples" / "digits" / f"{name}.yaml").read_text())
@@ -276,15 +260,15 @@ def test_a_thousand_workers_are_planned_with_the_addresses_of_their_target(targe
     assert "\nworker (999 processes): trains\n" in text
     json_text = CliRunner().invoke(main, [*words, "--output", "json"]).output
     plan = json.loads(json_text)
-    addresses = json.loads(plan["tf_config"])["cluster"]
-    assert addresses["chief"] == [chief]
-    assert addresses["worker"][1:] == ["...", last_worker]
     assert len(text) < 15_000
     assert len(json_text) < 25_000
-    if target == "jobset":  # whose own TF_CONFIG is in its manifest
+    if target == "local":
+        assert json.loads(plan["tf_config"])["cluster"]["worker"] == ["127.0.0.1:PORT", "...", "127.0.0.1:PORT"]
+    elif target == "jobset":
         (container,) = pod_templates(plan["launches"])[1]["spec"]["containers"]
         (tf_config,) = [variable["value"] for variable in container["env"] if variable["name"] == "TF_CONFIG"]
-        assert json.loads(tf_config.replace("$(TFX_DISTRIBUTE_TASK_INDEX)", "0"))["cluster"] == addresses
+        workers = json.loads(tf_config.replace("$(TFX_DISTRIBUTE_TASK_INDEX)", "0"))["cluster"]["worker"]
+        assert workers[1:] == ["...", "digits-0123456789-worker-998-0.digits-0123456789:2222"]
 
 
 def test_devices_that_a_target_knows_are_planned(request):

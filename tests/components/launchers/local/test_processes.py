@@ -10,26 +10,23 @@ import pytest
 from programs import Programs
 
 from tfx_distribute.components.launchers.local import processes as processes_lib
-from tfx_distribute.components.launchers.local import silence as silence_lib
 from tfx_distribute.components.launchers.local.processes import Process, Processes
-from tfx_distribute.components.launchers.local.silence import SilenceMonitor
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 
 
 @pytest.fixture
-def chief_of(tmp_path, monkeypatch):
+def chief_of(tmp_path):
     """Starts a program as the only process of a cluster.
 
     Returns the cluster and the process id.
     """
-    monkeypatch.setattr(silence_lib, "_BUSY_SHARE", 0.005)  # others may use the machine's cores
     started = []
 
-    def start(program, silence):
+    def start(program, silent_limit):
         started.append(programs := Programs({"chief-0": [sys.executable, "-c", program]}))
         chief = Process(CHIEF_TASK, tmp_path / "job.json", {}, tmp_path, tmp_path)
-        cluster = Processes(programs, [chief], lambda *_: None, silence)
+        cluster = Processes(programs, [chief], lambda *_: None, silent_limit)
         cluster.start()
         return cluster, programs.running["chief-0"].pid
 
@@ -47,52 +44,28 @@ def follow(cluster):
 
 # Like a training process: a thread gives signs of life, ten times a second.
 SIGNS = """
-import os, sys, threading, time
+import os, threading, time
 def give_signs():
     while True:
         os.utime(os.environ["TFX_DISTRIBUTE_PROGRESS"])
         time.sleep(0.1)
 threading.Thread(target=give_signs, daemon=True).start()
-time.sleep(0.5)
 """
-HOLDS = "assert sum(range(2 * 10**8)) > 0\n"  # one call, during which no other Python thread runs
 
 
 @pytest.mark.timeout(60)
-def test_process_whose_main_thread_holds_the_interpreter_lock_is_not_ended(chief_of):
-    cluster, _ = chief_of(SIGNS + HOLDS, SilenceMonitor(1.0, 1.0))
+def test_process_that_gives_signs_of_life_is_not_ended(chief_of):
+    cluster, _ = chief_of(SIGNS + "time.sleep(6)\n", 4.0)
     assert follow(cluster).phase == "succeeded"
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    ("program", "stop", "busy", "message", "kind"),
-    [
-        (
-            SIGNS + "sum(range(10**11))\n",
-            False,
-            2.0,
-            r"\(it used CPU time but gave no sign of life for [2-9] s; if it needs more time, write a larger "
-            r"progress_timeout_secs, or 0 for no limit\)",
-            "stuck",
-        ),
-        (
-            SIGNS + "time.sleep(600)\n",
-            True,
-            0.0,
-            r"\(it gave no sign of life for [1-9] s; if it needs more time, write a larger heartbeat_timeout_secs\)",
-            "",
-        ),
-    ],
-    ids=["endless loop", "stopped"],
-)
-def test_process_that_hangs_is_ended(chief_of, program, stop, busy, message, kind):
-    cluster, pid = chief_of(program, SilenceMonitor(1.0, 1.0, busy))
-    if stop:
-        os.kill(pid, signal.SIGSTOP)
+def test_process_that_hangs_is_ended(chief_of):
+    cluster, pid = chief_of(SIGNS + "time.sleep(600)\n", 1.0)
+    os.kill(pid, signal.SIGSTOP)
     failure = follow(cluster).failure
-    assert re.search(message, failure.message)
-    assert (failure.kind, failure.is_final) == (kind, False)
+    assert re.search(r"no sign of life for [1-9] s; if it needs more time, write a larger heartbeat_time", failure.message)
+    assert (failure.kind, failure.is_final) == ("", False)
 
 
 SAVES = "trap 'sleep 0.2; touch saved; exit 143' TERM; touch ready; while :; do sleep 0.1; done"
@@ -108,7 +81,7 @@ def follow_scripts(tmp_path, monkeypatch):
         tasks = [ClusterTask(role, 0) for role in ("chief", "evaluator")]
         all_processes = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path) for task in tasks]
         programs = Programs({"chief-0": ["sh", "-c", chief], "evaluator-0": ["sh", "-c", evaluator]})
-        cluster = Processes(programs, all_processes, lambda *_: None, SilenceMonitor(60, 60))
+        cluster = Processes(programs, all_processes, lambda *_: None, 60.0)
         cluster.start()
         try:
             assert "exit code 143" in follow(cluster).failure.message
@@ -145,7 +118,7 @@ def test_worker_that_serves_is_started_again_alone(tmp_path, monkeypatch, max_re
     programs = Programs({"chief-0": ["sh", "-c", WAITS_FOR_IT], "worker-0": ["sh", "-c", DIES_ONCE]})
     told = []
     restarts = Restarts(max_restarts, tell=told.append)
-    cluster = Processes(programs, both, lambda *_: None, SilenceMonitor(60, 60), restarts.allow)
+    cluster = Processes(programs, both, lambda *_: None, 60.0, restarts.allow)
     cluster.start()
     try:
         assert follow(cluster).phase == phase

@@ -1,6 +1,6 @@
 IMAGE = registry.example.com/team/digits:1
 
-.PHONY: env demo test test-line lint unit e2e cluster-test soak cluster-soak bench lock generated models
+.PHONY: env demo test test-line lint unit e2e cluster-test soak cluster-soak bench lock generated models site dist
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -21,9 +21,23 @@ test-line:
 	tests/line.sh $(LINE) make test
 
 lint: env
+	$(MAKE) --no-print-directory site
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/python tests/typecheck.py
+
+# The documentation as a site, in site/. A broken link or a page that the navigation lacks
+# fails it. The variable silences an advertisement.
+site:
+	@./bootstrap.sh publish
+	NO_MKDOCS_2_WARNING=1 .venv-publish/bin/mkdocs build --strict --quiet
+
+# The source archive, and the wheel that is built from it, in dist/.
+dist:
+	@./bootstrap.sh publish
+	rm -rf dist build
+	.venv-publish/bin/python -m build --no-isolation
+	.venv-publish/bin/twine check --strict dist/*
 
 # Many of these tests wait.
 unit: env
@@ -75,6 +89,7 @@ lock: env
 		cd ../..; \
 	done
 	$(LOCK) --universal tests/kfp.in -o tests/kfp.lock
+	$(LOCK) --universal docs/publish.in -o docs/publish.lock
 
 # The reference of pipeline parameters, and what editors read; commit the result.
 generated: env

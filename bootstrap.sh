@@ -1,9 +1,10 @@
 #!/bin/sh
 # Creates .venv, with the locked packages and this project (editable), and .venv-kfp,
 # for a test, and says which line of TFX this is: the newest that this machine can run,
-# or LINE. PYTHON names the interpreter. Takes no time if nothing has changed. Needs a
-# Python with venv, a C++ compiler with the Python headers (one dependency of TFX has no
-# wheel) and the package index.
+# or LINE. PYTHON names the interpreter. With the argument `publish`, creates
+# .venv-publish instead, for the site and the packages. Takes no time if nothing has
+# changed. Needs a Python with venv, a C++ compiler with the Python headers (one
+# dependency of TFX has no wheel) and the package index.
 set -eu
 cd "$(dirname "$0")"
 
@@ -74,6 +75,21 @@ find_uv() {
     echo .venv-tools/bin/uv
 }
 
+# Trusts the machine's certificates (uv has its own otherwise). The setting has two
+# names, of older and newer versions of uv.
+export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
+
+if [ "${1:-}" = publish ]; then
+    wanted=$(cat docs/publish.lock | cksum)
+    if [ "$(cat .venv-publish/.installed 2>/dev/null || true)" != "$wanted" ]; then
+        uv=$(find_uv)
+        "$uv" venv --quiet --clear --python "$(find_python)" .venv-publish
+        VIRTUAL_ENV="$PWD/.venv-publish" "$uv" pip sync --quiet docs/publish.lock
+        echo "$wanted" >.venv-publish/.installed
+    fi
+    exit
+fi
+
 # The content of the files that decide on the environment, not their age: a new checkout
 # of the same files changes nothing.
 wanted=$(cat "lines/$LINE/packages.lock" tests/kfp.lock setup.py src/tfx_distribute/__init__.py bootstrap.sh \
@@ -92,9 +108,6 @@ if [ "$(cat .venv/.installed 2>/dev/null || true)" != "$wanted" ]; then
     echo "installing the locked packages of TFX $LINE into .venv (3.5 GB the first time)"
     # Byte code halves the time of every import.
     export UV_COMPILE_BYTECODE=1 VIRTUAL_ENV="$PWD/.venv"
-    # Trusts the machine's certificates (uv has its own otherwise). The setting has two
-    # names, of older and newer versions of uv.
-    export UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
     "$uv" pip sync --quiet "lines/$LINE/packages.lock"
     "$uv" pip install --quiet --no-deps --no-build-isolation --editable .
     # The protobufs of the newest Kubeflow Pipelines, for a test: TFX pins older ones.

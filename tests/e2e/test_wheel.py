@@ -1,9 +1,10 @@
-"""Checks that the built wheel runs a pipeline outside of the checkout."""
+"""Checks that the wheel, built from the source archive, runs a pipeline."""
 
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -15,26 +16,41 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def packages(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Returns the folder that `make dist` would make."""
     # From a copy: setuptools leaves a build folder behind, and packs what an earlier
     # build left in it.
     source = tmp_path_factory.mktemp("source") / "checkout"
-    names = ("components", "pipelines", "trainer_module", "src", "setup.py", "pyproject.toml", "README.md", "LICENSE")
-    source.mkdir()
-    for path in (request.config.rootpath / name for name in names):
-        if path.is_dir():
-            shutil.copytree(path, source / path.name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        else:
-            shutil.copy(path, source)
+    folders = ("components", "pipelines", "trainer_module", "src")
+    files = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
+    for name in folders:
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(request.config.rootpath / name, source / name, ignore=ignored)
+    for name in files:
+        shutil.copy(request.config.rootpath / name, source)
     folder = tmp_path_factory.mktemp("dist")
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source],
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source],
         check=True,
         timeout=120,
         stdout=subprocess.DEVNULL,
     )
-    (built,) = folder.glob("*.whl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(packages: Path) -> Path:
+    (built,) = packages.glob("*.whl")
     return built
+
+
+def test_the_source_archive_has_no_more_than_the_wheel_needs(packages):
+    (archive,) = packages.glob("*.tar.gz")
+    with tarfile.open(archive) as file:
+        folders = {
+            member.name.split("/")[1] for member in file.getmembers() if member.isfile() and member.name.count("/") > 1
+        }
+    assert folders == {"components", "pipelines", "trainer_module", "src", "tfx_distribute.egg-info"}
 
 
 def test_holds_nothing_but_the_package(wheel):
@@ -57,14 +73,15 @@ def test_runs_outside_the_checkout(wheel, tmp_path, request):
     """Dependencies come from this environment, without kfp and the editable package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
     site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
-    zipfile.ZipFile(wheel).extractall(site)
+    install = [sys.executable, "-m", "pip", "--python", tmp_path / "venv" / "bin" / "python", "install"]
+    subprocess.run([*install, "--quiet", "--no-deps", "--no-index", wheel], check=True, timeout=60)
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     (site / "kfp.py").write_text("raise ModuleNotFoundError('only an extra has it')\n")
     (tmp_path / "work").mkdir()
 
-    def run(*arguments: str) -> str:
+    def run(program: str, *arguments: str) -> str:
         done = subprocess.run(
-            [tmp_path / "venv" / "bin" / "python", *arguments],
+            [tmp_path / "venv" / "bin" / program, *arguments],
             cwd=tmp_path / "work",
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -75,9 +92,9 @@ def test_runs_outside_the_checkout(wheel, tmp_path, request):
         assert done.returncode == 0, done.stdout
         return done.stdout
 
-    where = run("-c", "import tfx_distribute.components.launchers.local.launcher as local; print(local.__file__)")
+    where = run("python", "-c", "import tfx_distribute.components.launchers.local.launcher as local; print(local.__file__)")
     assert where.strip().splitlines()[-1].startswith(str(site))
     pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
-    output = run("-m", "tfx_distribute.pipelines", "run", str(pipeline), "-p", "strategy=one_device", "-p", "epochs=8")
+    output = run("tfx-distribute", "run", str(pipeline), "-p", "strategy=one_device", "-p", "epochs=8")
     assert "✓ Pusher" in output
     assert (tmp_path / "work" / "runs" / "digits" / "serving").is_dir()

@@ -87,50 +87,33 @@ NOTES = {
     "task": "Compared with `dense`. A task may read every feature, and some are sparse.",
     "task_with_loss_object": "Compared with `dense`. A task may read every feature, and some are sparse.",
     "clipped": "Compared with `global_clipnorm`.",
-    "adam_with_repeated_rows": (
-        "Compared with `adam_on_a_dense_table`, because Keras 3 trains repeated rows incorrectly under `fit`."
-    ),
-    "accumulated": "Compared with `dense` and batches of twice the size. Batch hooks of evaluations are not compared.",
-    "accumulated_sum": (
-        "Compared with `sum_loss` and batches of twice the size. Batch hooks of evaluations and `val_loss` are not compared."
-    ),
-    "accumulated_per_example": (
-        "Compared with `loss_per_example` and batches of twice the size. Batch hooks of evaluations and `loss` are not "
-        "compared."
-    ),
-    "accumulated_rows": (
-        "Compared with `embedding_sparse` and batches of twice the size. Batch hooks of evaluations are not compared."
-    ),
+    "adam_with_repeated_rows": "Compared with the next: Keras 3 trains repeated rows incorrectly under `fit`.",
+    "accumulated": "Compared with `dense` and batches of twice the size.",
+    "accumulated_sum": "Compared with `sum_loss` and batches of twice the size, without `val_loss`.",
+    "accumulated_per_example": "Compared with `loss_per_example` and batches of twice the size, without `loss`.",
+    "accumulated_rows": "Compared with `embedding_sparse` and batches of twice the size.",
     "dropout": (
-        "Compared with an uninterrupted training by this package, because `fit` draws other random numbers. All batches "
-        "have the same size, because the random state of the first replica is saved."
+        "Compared with an uninterrupted training by this package: `fit` draws other random numbers. All batches have the "
+        "same size."
     ),
-    "scalar_loss": (
-        "All batches have the same size, because one number per batch cannot be weighted. `val_loss` and `val_error` are "
-        "not compared."
-    ),
-    "own_steps": (
-        "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
-        "shows that of the last step, and this package the mean; it is not compared."
-    ),
+    "scalar_loss": "All batches have the same size. `val_loss` and `val_error` are not compared.",
+    "own_steps": "All batches have the same size. Values that its steps log are not compared: `fit` shows the last one.",
     "own_steps_run_eagerly": (
-        "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
-        "shows that of the last step, and this package the mean; it is not compared."
+        "All batches have the same size. Values that its steps log are not compared: `fit` shows the last one."
     ),
     "several_labels": "The losses of single outputs are not compared: under `fit`, Keras 3 averages batches of any size.",
     "several_weights": "The losses of single outputs are not compared: under `fit`, Keras 3 averages batches of any size.",
-    "own_steps_that_rename": "All batches have the same size, because the model applies its gradients itself.",
+    "own_steps_that_rename": "All batches have the same size.",
     "loss_per_example": "`loss` is not compared: Keras 2 weights batches by the squares of their sizes.",
     "added_loss_per_example": "`loss` is not compared: under `fit`, Keras 2 averages batches of any size.",
     "no_label": "`loss` is not compared: under `fit`, Keras 2 averages batches of any size.",
     "no_label_own_steps": (
-        "All batches have the same size, because the model applies its gradients itself. Of a value that it logs, `fit` "
-        "shows that of the last step, and this package the mean; it is not compared."
+        "All batches have the same size. Values that its steps log are not compared: `fit` shows the last one."
     ),
-    "own_metrics": "All batches have the same size, because the model applies its gradients itself.",
-    "sum_loss": "`val_loss` is not compared: sums of replicas have the same weight even if their batches differ in size.",
-    "loss_of_one_element": "`loss` is not compared, because Keras 2 does not log it under `fit`.",
-    "two_outputs": "`loss` is not compared, because Keras 2 does not log it under `fit`.",
+    "own_metrics": "All batches have the same size.",
+    "sum_loss": "`val_loss` is not compared: replicas weigh the same even if their batches differ in size.",
+    "loss_of_one_element": "`loss` is not compared: Keras 2 does not log it under `fit`.",
+    "two_outputs": "`loss` is not compared: Keras 2 does not log it under `fit`.",
     "mixed_bfloat16": "Differences of up to 0.005 (weights) and 0.03 (logs) count as none.",
     "mixed_float16": "Differences of up to 0.0005 (weights) and 0.003 (logs) count as none.",
 }

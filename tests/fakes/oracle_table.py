@@ -25,18 +25,15 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 
 # Strategy -> how the oracle sets it up, and where it differs from `fit` by design.
 _STRATEGY_NOTES = {
-    "default": "One device.",
-    "one_device": "One device.",
-    "mirrored": "Two replicas.",
-    "multi_worker_mirrored": "Two workers, each with a replica.",
-    "central_storage": "Two replicas.",
-    "parameter_server": (
-        "One worker and one parameter server, because steps of several workers have no fixed order. Batch hooks of "
-        "evaluations are not called; `fit` does not call them there either."
-    ),
+    "default": "one device",
+    "one_device": "one device",
+    "mirrored": "two replicas",
+    "multi_worker_mirrored": "two workers, each with a replica",
+    "central_storage": "two replicas",
+    "parameter_server": "one worker, because steps of several have no fixed order, and one parameter server",
     "model_parallel": (
-        "A mesh of 2 x 2 devices. It divides each batch, and all kernels along their first axis. All batches have the "
-        "same size, under `fit` too."
+        "a mesh of 2 x 2 devices, which divides each batch, and all kernels along their first axis; all batches have the "
+        "same size, under `fit` too"
     ),
 }
 
@@ -88,6 +85,8 @@ def document(verdicts: dict[str, Verdicts]) -> str:
     footnotes: dict[str, int] = {}
 
     def mark(text: str) -> str:
+        if text.startswith("refused: "):
+            text = text.partition(";")[0]  # without the remedy
         return f"({footnotes.setdefault(text, len(footnotes) + 1)})"
 
     def mark_of(kind: str, strategy: str, version: int, line: str) -> str:
@@ -103,54 +102,57 @@ def document(verdicts: dict[str, Verdicts]) -> str:
         return _unless_same(marks, ": ", ", ")
 
     notes = kind_exceptions.NOTES
-    header = [f"`{name}` (Keras {', '.join(str(v) for v in (2, 3) if name in strategies(v))})" for name in STRATEGIES]
-    header.append(f"{SERVED} (Keras 2, 3)")
-    rows = [["The model", *header], ["---"] * (len(header) + 1)]
+    everywhere, others = [], []
     for kind, description in descriptions().items():
         text = f"`{kind}`: {description[0].lower()}{description[1:].rstrip('.')}"
         text += f" {mark(notes[kind])}" if kind in notes else ""
-        rows.append([text, *(cell(kind, strategy) for strategy in COLUMNS)])
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        columns: dict[str, list[str]] = {}
+        for strategy in COLUMNS:
+            columns.setdefault(cell(kind, strategy), []).append(f"`{strategy}`")
+        columns.pop("✓", None)
+        differences = "; ".join(f"{', '.join(names)} {marks}" for marks, names in columns.items())
+        if differences:
+            others.append(f"{text}; except {differences}")
+        else:
+            everywhere.append(text)
     return "\n\n".join(
         [
             "# Kinds of model",
             _wrap(
-                "Each kind of model in this table is trained with Keras's `fit` on one device, and by this package under "
-                "each strategy, on the same examples in the same order. A ✓ means that both agree in"
+                "Does a model train here as under Keras's `fit`? Each kind of model is trained with `fit` on one device, "
+                "and by this package under each strategy, on the same examples in the same order. They agree if"
             ),
             _list(
                 [
-                    f"the weights: no difference is larger than {_decimal(WEIGHTS_WITHIN)} of the largest weight;",
-                    f"the logged values of training and evaluation: no relative difference exceeds {_decimal(LOGS_WITHIN)};",
-                    "the calls of callbacks: the same hooks in the same order, with the same names of logs.",
+                    f"no weights differ by more than {_decimal(WEIGHTS_WITHIN)} of the largest weight;",
+                    f"no logged values of training and evaluation differ by more than {_decimal(LOGS_WITHIN)} of the value;",
+                    "callbacks are called with the same hooks in the same order, with the same names of logs;",
+                    "the exported model answers raw examples without label and weight, each alone as in a batch.",
                 ]
             ),
+            "## Agree under every strategy",
+            _wrap("With Keras 2, and with Keras 3 where [the strategy has it](strategies.md#compatibility), a model that"),
+            _list(everywhere),
+            "## Agree, but not everywhere",
+            _wrap(
+                "A number says why not. `served` is about the exported model. Where the generations of Keras, or TFX 1.16 "
+                "(TensorFlow 2.16) and TFX 1.21 (TensorFlow 2.21), differ, both are named. A model that"
+            ),
+            _list(others),
+            "## Notes",
+            "\n".join(_item(text, f"{number}. ") for text, number in footnotes.items()),
+            "## How it is measured",
             _wrap(
                 f"The models are small. They see {EXAMPLES['train']} examples in {EPOCHS} epochs, in global batches of at "
                 f"most {BATCH}, and are evaluated on {EXAMPLES['eval']}, so that batches and replicas have different "
                 f"sizes. The state is saved every {SAVED_EVERY} steps. At the end of the second epoch the training is "
-                "interrupted; then it resumes from the last save, in the middle of that epoch, with a new model. Before "
-                "the interruption many steps run in each TensorFlow call, and afterwards one. All of it runs on CPUs, in "
-                "several processes or on several logical devices."
+                "interrupted; then it resumes from the last save, in the middle of that epoch, with a new model. All of it "
+                "runs on CPUs:"
             ),
-            "The strategies:",
-            _list(f"`{name}`: {_STRATEGY_NOTES[name][0].lower()}{_STRATEGY_NOTES[name][1:]}" for name in STRATEGIES),
+            _list(f"`{name}`: {_STRATEGY_NOTES[name]}." for name in STRATEGIES),
             _wrap(
-                "In the last column, a ✓ means that the exported model has answered raw examples without label and weight, "
-                "each alone as in a batch, and one without each feature that an example may lack."
-            ),
-            _wrap(
-                "Strategies without Keras 3 refuse it; [strategies.md](strategies.md) says why. A number refers to the "
-                "list below the table: why a cell is refused, or how a kind is compared. Where TFX 1.16 (TensorFlow 2.16) "
-                "and TFX 1.21 (TensorFlow 2.21) differ, a cell says both."
-            ),
-            table,
-            "\n".join(_item(text, f"{number}. ") for text, number in footnotes.items()),
-            _wrap(
-                "`tests/fakes/oracle.py` measures the table and writes this document. Tests measure each kind again with "
-                "both generations of Keras: with one of them in the column `default`, with the other in "
-                "`multi_worker_mirrored` (Keras 2) or `mirrored` (Keras 3). They also measure some cells of the others, and "
-                "fail where the document says something else."
+                "`tests/fakes/oracle.py` measures the kinds and writes this document. Tests measure each kind again with "
+                "both generations of Keras, under some of the strategies."
             ),
         ]
     ) + "\n"  # fmt: skip

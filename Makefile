@@ -1,6 +1,6 @@
 IMAGE = registry.example.com/team/digits:1
 
-.PHONY: env demo test test-line lint unit e2e cluster-test soak cluster-soak bench lock generated models site dist
+.PHONY: env demo test test-line lint unit e2e cluster-test soak cluster-soak bench lock generated models site dist release
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -38,6 +38,10 @@ dist:
 	rm -rf dist build
 	.venv-publish/bin/python -m build --no-isolation
 	.venv-publish/bin/twine check --strict dist/*
+
+# A wheel with a compiled library is for this machine: the package index takes the source.
+release: dist
+	.venv-publish/bin/twine upload dist/*.tar.gz
 
 # Many of these tests wait.
 unit: env

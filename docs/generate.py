@@ -36,19 +36,16 @@ def reference(groups: Groups) -> str:
         f"<!-- {_NOTICE} -->",
         "# Pipeline parameters",
         _wrap(
-            "The parameters of training. Write the pipeline's values under `trainer.parameters` in the pipeline file, or "
-            "pass them to `Parameters(...)` in Python. `-p name=value` on the command line replaces a value for one run. "
-            "The `Trainer` component takes all of them as arguments, each a value or a RuntimeParameter; "
-            "a RuntimeParameter of a boolean is 0 or 1. With TFX's LocalDagRunner, write a value in place of a "
-            "RuntimeParameter whose default is 0 or empty: TFX drops such a default, and the component fails with "
-            "`Parameter value not ready`."
+            "The parameters of training. Write values under `trainer.parameters` in the pipeline file, or pass them to "
+            "`Parameters(...)` or the `Trainer` component in Python. `-p name=value` on the command line replaces a value "
+            "for one run; it also takes each hyperparameter of `trainer.hparams`, `num_shards` of `shards` and "
+            "`base_model` of `trainer`."
         ),
         _wrap(
-            "`-p` also takes each hyperparameter of `trainer.hparams`, `num_shards` of `shards` and `base_model` of "
-            "`trainer`; see [pipeline-file.md](pipeline-file.md). A pipeline that is compiled for Kubeflow Pipelines or "
-            "Vertex AI differs in two ways. Its hyperparameters are one parameter, `hparams`: a JSON object as text, such "
-            'as `{"learning_rate": 0.01}`, which replaces all of them. And `base_model` is fixed when the pipeline is '
-            "compiled."
+            "In a pipeline that is compiled for Kubeflow Pipelines or Vertex AI, the hyperparameters are one parameter, "
+            'such as `hparams={"learning_rate": 0.01}`, which replaces all of them, and `base_model` is fixed. A '
+            "RuntimeParameter of a boolean is 0 or 1. With TFX's LocalDagRunner, write a value in place of a "
+            "RuntimeParameter whose default is 0 or empty: the component fails with `Parameter value not ready`."
         ),
     ]
     for group in groups:

@@ -35,7 +35,7 @@ site:
 # The source archive, and the wheel that is built from it, in dist/.
 dist:
 	@./bootstrap.sh publish
-	rm -rf dist build
+	rm -rf dist *.egg-info  # setuptools would pack what an earlier one lists
 	.venv-publish/bin/python -m build --no-isolation
 	.venv-publish/bin/twine check --strict dist/*
 
@@ -51,7 +51,7 @@ e2e: env
 	.venv/bin/pytest -q -m e2e -n 3 --dist worksteal --durations=10
 
 # Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
-# KUBECONFIG, and the image of the digits in it: docs/kind.md.
+# KUBECONFIG, and the image of the digits in it: CONTRIBUTING.md.
 cluster-test: env
 	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster -n 5 --dist loadfile --no-loadscope-reorder --durations=10 tests/cluster
 

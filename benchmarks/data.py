@@ -177,7 +177,7 @@ def read_ours(folder: Path, shards: Path) -> dict[str, float]:
     from tfx_distribute.trainer_module.job.training_job import InputOptions, TrainingData, TrainingOptions
 
     input_options = InputOptions(cache="none")
-    split = Splits([artifact("Examples", shards)], input_options, "").read(["train"], "train_args")
+    split = Splits([artifact("Examples", shards)]).read(["train"], "train_args")
     data = TrainingData(split, None, "tips", str(folder / "graph"), None)
     options = TrainingOptions(BATCH, epochs=1)
     plan = make_plan(options, split.num_examples, 1)

@@ -1,6 +1,8 @@
 """Runs an example's pipeline with stock TFX components, written like TFX's examples.
 
-python benchmarks/stock/stock_pipeline.py digits|taxi ROOT
+python benchmarks/stock/stock_pipeline.py digits|taxi ROOT [CSV_FOLDER EXAMPLES]
+
+The taxi pipeline reads trips from a folder, so many of them in `train`, for one epoch.
 """
 
 import shutil
@@ -60,16 +62,16 @@ def make_digits() -> Example:
     return Example(digits_data.DigitsExampleGen(output_config=splits(train=4, eval=1)), config, 22, metrics, [])
 
 
-def make_taxi() -> Example:
-    config = {"label": "big_tipper", "not_served": "tips", "epochs": 4, "hparams": {"learning_rate": 0.001}}
+def make_taxi(data: str = str(TAXI_DATA), steps_per_epoch: int = 156, epochs: int = 4) -> Example:
+    config = {"label": "big_tipper", "not_served": "tips", "epochs": epochs, "hparams": {"learning_rate": 0.001}}
     no_worse = tfma.GenericChangeThreshold(absolute={"value": -0.01}, direction=tfma.MetricDirection.HIGHER_IS_BETTER)
     metrics = [
         metric("BinaryAccuracy", bound(lower_bound=0.65)),
         metric("AUC", bound(lower_bound=0.8), no_worse),
         metric("ExampleCount"),
     ]
-    example_gen = tfx.components.CsvExampleGen(input_base=str(TAXI_DATA), output_config=splits(train=2, eval=1))
-    return Example(example_gen, config, 156, metrics, [tfma.SlicingSpec(feature_keys=["trip_start_hour"])])
+    example_gen = tfx.components.CsvExampleGen(input_base=data, output_config=splits(train=2, eval=1))
+    return Example(example_gen, config, steps_per_epoch, metrics, [tfma.SlicingSpec(feature_keys=["trip_start_hour"])])
 
 
 def splits(**buckets):
@@ -79,8 +81,12 @@ def splits(**buckets):
     )
 
 
-def make_pipeline(name: str, root: str) -> tfx.dsl.Pipeline:
-    example_gen, config, steps_per_epoch, metrics, slices = {"digits": make_digits, "taxi": make_taxi}[name]()
+def make_pipeline(name: str, root: str, *data: str) -> tfx.dsl.Pipeline:
+    if data:
+        example = make_taxi(data[0], steps_per_epoch=int(data[1]) // 64, epochs=1)
+    else:
+        example = {"digits": make_digits, "taxi": make_taxi}[name]()
+    example_gen, config, steps_per_epoch, metrics, slices = example
     module_file = str(make_module(name, Path(root, "module")))
     statistics = tfx.components.StatisticsGen(examples=example_gen.outputs["examples"])
     schema = tfx.components.SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
@@ -146,5 +152,4 @@ def make_module(name: str, folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    name, root = sys.argv[1:]
-    tfx.orchestration.LocalDagRunner().run(make_pipeline(name, root))
+    tfx.orchestration.LocalDagRunner().run(make_pipeline(*sys.argv[1:]))

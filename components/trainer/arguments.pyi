@@ -28,10 +28,6 @@ class TrainerArguments(TypedDict, total=False):
     takes `nccl`, `hierarchical_copy` and `reduction_to_one_device`;
     `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI,
     `reduction_server`. Default: "auto"."""
-    devices: str | RuntimeParameter | None
-    """Names of the devices to train on, such as `GPU:0,GPU:2`, instead of
-    `accelerator_count`; for `one_device`, `mirrored` and `central_storage`. Empty
-    uses the first ones. Default: ""."""
     num_evaluators: int | RuntimeParameter | None
     """1 starts a separate process that evaluates while the others go on training,
     for `multi_worker_mirrored` and `parameter_server`; 0 evaluates in the
@@ -101,9 +97,6 @@ class TrainerArguments(TypedDict, total=False):
     """Generation of Keras that `tf.keras` is in the user's module. 3 is not
     available under `parameter_server`, `central_storage`, `tpu` and
     `model_parallel`. Default: 2."""
-    global_clipnorm: float | RuntimeParameter | None
-    """Largest norm of the gradients over all variables together; larger gradients
-    are scaled down to it. 0 does not clip. Default: 0.0."""
     gradient_accumulation_steps: int | RuntimeParameter | None
     """Number of batches per replica whose gradients are summed for one training
     step; the global batch grows by the same factor. While they are summed, the
@@ -151,34 +144,16 @@ class TrainerArguments(TypedDict, total=False):
     many as fit in 64 MiB, at most 10,000. Default: 0."""
     cycle_length: int | RuntimeParameter | None
     """Largest number of files that a process reads at the same time. Default: 64."""
-    num_parallel_calls: int | RuntimeParameter | None
-    """Number of threads that read, and number of threads that parse; 0 lets tf.data
-    decide. Default: 0."""
-    prefetch_buffer_size: int | RuntimeParameter | None
-    """Number of batches to prepare in advance; 0 lets tf.data decide. Default: 0."""
     cache: str | RuntimeParameter | None
     """`memory` keeps the examples that a process has read in its memory, `none`
     reads them again in each epoch; `auto` keeps them if a process reads at most
     512 MiB. Default: "auto"."""
-    max_corrupt_records: int | RuntimeParameter | None
-    """Largest number of unreadable records to leave out; with more, training fails.
-    0 leaves out none and checks records only as they are read; with any other
-    value, all files are checked before training. Default: 0."""
     save_checkpoints_secs: int | RuntimeParameter | None
     """Seconds between two saves of the training state; 0 saves by
     `save_checkpoints_steps` alone. Default: 60."""
     save_checkpoints_steps: int | RuntimeParameter | None
     """Number of training steps between two saves of the training state; 0 saves by
     `save_checkpoints_secs` alone. Default: 0."""
-    keep_checkpoints: int | RuntimeParameter | None
-    """Number of training states that stay after the training, in `checkpoints` of
-    the ModelRun: the last one and those saved before it. 0 keeps none. Default:
-    0."""
-    async_checkpointing: bool | RuntimeParameter | None
-    """Writes the training state while training continues, with Keras 2 under the
-    strategies `default`, `one_device`, `mirrored` and `central_storage`. This
-    takes as much memory of the host as the state is large. With false, and in all
-    other cases, training waits. Default: True."""
     heartbeat_timeout_secs: int | RuntimeParameter | None
     """Seconds without a heartbeat after which a training process counts as lost.
     Default: 10."""

@@ -93,7 +93,6 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base
     model.set_int_custom_property("global_batch_size", result.global_batch_size)
     model.set_int_custom_property("train_steps", result.train_steps)
     model.set_int_custom_property("gradient_accumulation_steps", job.training_options.gradient_accumulation_steps)
-    model.set_int_custom_property("num_corrupt_records", job.data.num_corrupt_records if job.data else 0)
     model.set_int_custom_property("keras_version", job.training_options.keras_version)
     model.set_string_custom_property("precision", job.training_options.precision)
     model.set_string_custom_property("learning_rate_scaling", job.training_options.learning_rate_scaling)

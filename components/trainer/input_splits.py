@@ -3,7 +3,6 @@
 import os
 
 import tensorflow as tf
-from absl import logging
 from tfx import types
 from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
@@ -13,31 +12,28 @@ from tfx.utils import io_utils
 from tfx_distribute.components import schemas
 from tfx_distribute.trainer_module.data import read_errors, record_stream, shard_manifest, tfrecords
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
+from tfx_distribute.trainer_module.job.training_job import Split
 
 
 class Splits:
     """The splits of Examples artifacts, written by a Sharder or by any other component.
 
     ```python
-    splits = Splits(input_dict["examples"], InputOptions(), work_dir)
+    splits = Splits(input_dict["examples"])
     train = splits.read(["train"], "train_args")
     ```
 
     Args:
       artifacts: The artifacts; a split that several of them have is read from all.
-      options: How to read the examples.
-      work_dir: A folder for the readable records of damaged files.
 
     Attributes:
       names: Names of the splits.
-      corrupt_records: Unreadable records that were left out of the splits read so far.
 
     Raises:
       ConfigurationError: An artifact does not hold tf.Examples.
     """
 
-    def __init__(self, artifacts: list[types.Artifact], options: InputOptions, work_dir: str):
+    def __init__(self, artifacts: list[types.Artifact]):
         for artifact in artifacts:
             payload = examples_utils.get_payload_format(artifact)
             if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
@@ -45,11 +41,8 @@ class Splits:
                 raise ConfigurationError(f"examples: {artifact.uri} holds {name}, not tf.Examples in TFRecord files")
         self._names_per_artifact = [artifact_utils.decode_split_names(artifact.split_names) for artifact in artifacts]
         self.names = {name for names in self._names_per_artifact for name in names}
-        self.corrupt_records = 0
         self._artifacts = artifacts
         self._manifests = [shard_manifest.read(artifact.uri) for artifact in artifacts]
-        self._max_corrupt_records = options.max_corrupt_records
-        self._work_dir = work_dir
 
     def check_schema(self, transform_graph: str | None, schema: str | None) -> None:
         """Checks that a Sharder made the shards with the same transform or schema.
@@ -79,8 +72,7 @@ class Splits:
 
         Raises:
           ConfigurationError: A split does not exist or has no files.
-          DataError: A file is missing, or more records are damaged than
-            `max_corrupt_records` allows.
+          DataError: A file is missing or cut off.
         """
         missing = [name for name in names if name not in self.names]
         if missing:
@@ -133,80 +125,26 @@ class Splits:
 
     def _read_sharded(self, uri: str, manifest: shard_manifest.Manifest, name: str) -> Split:
         shards = manifest.splits[name].shards
-        files, num_examples, is_damaged = [], 0, False
         for shard in shards:
-            path = os.path.join(uri, shard.file)
-            is_complete = _check_length(path, shard, tolerate_damage=bool(self._max_corrupt_records))
-            if self._max_corrupt_records and (not is_complete or tfrecords.checksum(path) != shard.crc32c):
-                path, num_readable = self._copy_readable_records(path, shard.num_examples)
-                is_damaged = True
-            else:
-                num_readable = shard.num_examples
-            if num_readable:
-                files.append(path)
-            num_examples += num_readable
-        num_bytes = sum(shard.num_bytes for shard in shards)
-        # Without the damaged records, shards differ in size. The split then does not
-        # count as sharded: all processes read all files and share them by records.
-        return Split(tuple(files), num_examples, num_bytes, sharded=not is_damaged)
+            _check_length(os.path.join(uri, shard.file), shard)
+        return Split(
+            tuple(os.path.join(uri, shard.file) for shard in shards if shard.num_examples),
+            sum(shard.num_examples for shard in shards),
+            sum(shard.num_bytes for shard in shards),
+            sharded=True,
+        )
 
     def _read_unsharded(self, folders: list[str]) -> Split:
         patterns = [io_utils.all_files_pattern(folder) for folder in folders]
         files = sorted(file for pattern in patterns for file in tf.io.gfile.glob(pattern))
         if not files:
             raise ConfigurationError(f"examples: no file is named {' or '.join(patterns)}")
-        if self._max_corrupt_records:
-            files = [self._copy_readable_records(file, None)[0] if tfrecords.first_damage(file) else file for file in files]
         try:
             num_examples = record_stream.count(files)
         except tf.errors.DataLossError as error:
             read_errors.explain(error, files)
             raise
         return Split(tuple(files), num_examples, sum(tf.io.gfile.stat(file).length for file in files))
-
-    def _copy_readable_records(self, path: str, num_examples: int | None) -> tuple[str, int]:
-        """Copies the readable records of a damaged file and counts the others.
-
-        Args:
-          path: The damaged file.
-          num_examples: Records that the file had when it was written; None if unknown.
-
-        Returns:
-          The copy, and its number of records.
-
-        Raises:
-          DataError: More records are lost than may be.
-        """
-        folder = os.path.join(self._work_dir, "examples")
-        tf.io.gfile.makedirs(folder)
-        copy = os.path.join(folder, f"{len(tf.io.gfile.listdir(folder))}-{os.path.basename(path)}")
-        num_copied, num_lost, first_damage, last_damage = 0, 0, None, None
-        options = tf.io.TFRecordOptions(compression_type="GZIP" if tfrecords.is_gzipped(path) else "")
-        with tf.io.TFRecordWriter(copy, options) as writer:
-            for record in tfrecords.scan(path):
-                if isinstance(record, tfrecords.Damage):
-                    first_damage, last_damage = first_damage or record, record
-                    num_lost += 1
-                else:
-                    writer.write(record)
-                    num_copied += 1
-        # Some damage hides all records after it; only a manifest knows how many.
-        if num_examples is not None:
-            num_lost = max(num_lost, num_examples - num_copied)
-        elif last_damage and last_damage.ends:
-            raise DataError(
-                f"examples: {last_damage}; nothing after it can be read, and how many records that are is unknown, so that "
-                "max_corrupt_records cannot allow them; regenerate the examples"
-            )
-        self.corrupt_records += num_lost
-        logging.warning("Left out %d records of a damaged file: %s", num_lost, first_damage)
-        if self.corrupt_records > self._max_corrupt_records:
-            raise DataError(
-                f"examples: {first_damage or path}; {self.corrupt_records} records are lost, but max_corrupt_records is "
-                f"{self._max_corrupt_records}; regenerate the examples, or write "
-                f"max_corrupt_records={self.corrupt_records} or more"
-            )
-        return copy, num_copied
 
 
 def find_raw_examples(artifacts: list[types.Artifact], transform_graph: str | None) -> tuple[str, ...]:
@@ -229,20 +167,17 @@ def find_raw_examples(artifacts: list[types.Artifact], transform_graph: str | No
     return tuple(sorted(tf.io.gfile.glob(io_utils.all_files_pattern(folder))))
 
 
-def _check_length(path: str, shard: shard_manifest.ShardEntry, tolerate_damage: bool) -> bool:
-    """Returns True if a shard is as long as it was when it was written.
+def _check_length(path: str, shard: shard_manifest.ShardEntry) -> None:
+    """Checks that a shard is as long as it was when it was written.
 
     Raises:
-      DataError: The shard is missing, or it has another length and damage is not
-        tolerated.
+      DataError: The shard is missing, or it has another length.
     """
     if not tf.io.gfile.exists(path):
         raise DataError(f"examples: the shard {path}, {shard.num_examples} examples, is missing; regenerate the examples")
     length = tf.io.gfile.stat(path).length
-    if length != shard.num_bytes and not tolerate_damage:
-        damage = tfrecords.first_damage(path)
+    if length != shard.num_bytes:
         raise DataError(
-            f"examples: {damage or path}; the file has {length} bytes of the {shard.num_bytes} that were written; "
-            "regenerate the examples, or write max_corrupt_records for how many may be left out"
+            f"examples: {tfrecords.first_damage(path) or path}; the file has {length} bytes of the {shard.num_bytes} that "
+            "were written; regenerate the examples"
         )
-    return bool(length == shard.num_bytes)

@@ -253,7 +253,7 @@ def describe_job(
     if kind == "build_model":
         if not (training_options.train_steps or training_options.epochs):
             raise ConfigurationError("train_steps: neither train_steps nor epochs is set; write one of them")
-        splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY], input_options, work_dir)
+        splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY])
         data = _make_training_data(inputs, splits, exec_properties, train_args, eval_args)
         processes = strategy_table.reading_processes(distribution)
         logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.describe(data.train, processes))
@@ -351,7 +351,6 @@ def _make_training_data(
         example_weight=example_weight,
         transform_graph=transform_graph,
         schema=schema,
-        num_corrupt_records=splits.corrupt_records,
         label_ranges={feature: limits for feature, limits in ranges.items() if limits},
     )
 

@@ -61,7 +61,6 @@ def make_job(shared: TrainingJob, plan: TrialPlan, search_folder: str) -> Traini
         shared,
         hparams={**shared.hparams, **plan.hparams},
         training_options=search.with_epochs(options, plan.epochs) if plan.epochs else options,
-        fault_tolerance=replace(shared.fault_tolerance, keep_checkpoints=0),
         outputs=Outputs(
             serving_model_dir="",
             model_run_dir=os.path.join(folder_of(search_folder, plan.trial), LOGS),

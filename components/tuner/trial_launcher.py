@@ -128,7 +128,7 @@ def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[t
     roles = replicas_of_roles(distribution).items()
     processes = sum(count for role, count in roles if uses_accelerators(distribution, ClusterTask(role, 0)))
     needed = processes * max(distribution.accelerator_count, 1)
-    uses_cpu = distribution.accelerator_type == "cpu" or "CPU" in distribution.devices.upper()
+    uses_cpu = distribution.accelerator_type == "cpu"
     # If there are too few for a single trial, its own launch says so.
     if num_parallel_trials == 1 or uses_cpu or needed > len(available):
         return [own] * num_parallel_trials

@@ -90,7 +90,7 @@ def _input_bound(measured: Sequence[Measured]) -> Iterator[str]:
         yield (
             f"{combination.label} waits for examples in {measurement.input_share:.0%} of a step: more devices do not help "
             "there; try a larger per_replica_batch_size, or look at augment and decode_features of the module, "
-            "num_parallel_calls, cache and the storage of the examples"
+            "cache and the storage of the examples"
         )
 
 

@@ -30,7 +30,6 @@ MEASURED_TRAINING: Mapping[str, Scalar] = {
     "num_evaluators": 0,
     "export_best": "",
     "export_mode": "",
-    "keep_checkpoints": 0,
     "save_checkpoints_steps": 0,
     "profile_steps": "",
     "max_restarts": 0,

@@ -16,7 +16,6 @@ NOT_SPLIT = frozenset(
         "base_model_mapping",
         "base_model_vocabularies",
         "class_weight",
-        "devices",
         "freeze",
         "layout_rules",
         "tpu",

@@ -24,10 +24,6 @@ class Parameters(ParameterModel):
     takes `nccl`, `hierarchical_copy` and `reduction_to_one_device`;
     `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI,
     `reduction_server`."""
-    devices: str = ""
-    """Names of the devices to train on, such as `GPU:0,GPU:2`, instead of
-    `accelerator_count`; for `one_device`, `mirrored` and `central_storage`. Empty
-    uses the first ones."""
     num_evaluators: int = 0
     """1 starts a separate process that evaluates while the others go on training,
     for `multi_worker_mirrored` and `parameter_server`; 0 evaluates in the
@@ -95,9 +91,6 @@ class Parameters(ParameterModel):
     """Generation of Keras that `tf.keras` is in the user's module. 3 is not
     available under `parameter_server`, `central_storage`, `tpu` and
     `model_parallel`."""
-    global_clipnorm: float = 0.0
-    """Largest norm of the gradients over all variables together; larger gradients
-    are scaled down to it. 0 does not clip."""
     gradient_accumulation_steps: int = 1
     """Number of batches per replica whose gradients are summed for one training
     step; the global batch grows by the same factor. While they are summed, the
@@ -144,33 +137,16 @@ class Parameters(ParameterModel):
     many as fit in 64 MiB, at most 10,000."""
     cycle_length: int = 64
     """Largest number of files that a process reads at the same time."""
-    num_parallel_calls: int = 0
-    """Number of threads that read, and number of threads that parse; 0 lets tf.data
-    decide."""
-    prefetch_buffer_size: int = 0
-    """Number of batches to prepare in advance; 0 lets tf.data decide."""
     cache: str = "auto"
     """`memory` keeps the examples that a process has read in its memory, `none`
     reads them again in each epoch; `auto` keeps them if a process reads at most
     512 MiB."""
-    max_corrupt_records: int = 0
-    """Largest number of unreadable records to leave out; with more, training fails.
-    0 leaves out none and checks records only as they are read; with any other
-    value, all files are checked before training."""
     save_checkpoints_secs: int = 60
     """Seconds between two saves of the training state; 0 saves by
     `save_checkpoints_steps` alone."""
     save_checkpoints_steps: int = 0
     """Number of training steps between two saves of the training state; 0 saves by
     `save_checkpoints_secs` alone."""
-    keep_checkpoints: int = 0
-    """Number of training states that stay after the training, in `checkpoints` of
-    the ModelRun: the last one and those saved before it. 0 keeps none."""
-    async_checkpointing: bool = True
-    """Writes the training state while training continues, with Keras 2 under the
-    strategies `default`, `one_device`, `mirrored` and `central_storage`. This
-    takes as much memory of the host as the state is large. With false, and in all
-    other cases, training waits."""
     heartbeat_timeout_secs: int = 10
     """Seconds without a heartbeat after which a training process counts as lost."""
     max_restarts: int = 3

@@ -3,12 +3,11 @@
 The kinds themselves are in `kinds`. Importing this module does not import TensorFlow.
 """
 
-# The kind to train with `fit` instead. `fit` has no tasks and no clipping by the loop,
-# and accumulates differently.
+# The kind to train with `fit` instead. `fit` has no tasks, and accumulates
+# differently.
 REFERENCES = {
     "task": "dense",
     "task_with_loss_object": "dense",
-    "clipped": "global_clipnorm",
     "adam_with_repeated_rows": "adam_on_a_dense_table",  # under `fit`, Keras 3 trains repeated rows incorrectly
     "accumulated": "dense",
     "accumulated_sum": "sum_loss",
@@ -17,7 +16,6 @@ REFERENCES = {
 }
 # Training options that differ from those of the other kinds.
 OPTIONS = {
-    "clipped": {"global_clipnorm": 0.1},
     "accumulated": {"gradient_accumulation_steps": 2},
     "accumulated_sum": {"gradient_accumulation_steps": 2},
     "accumulated_per_example": {"gradient_accumulation_steps": 2},
@@ -86,7 +84,6 @@ EXTRA_LOGS = {"two_outputs": {"loss", "val_loss"}, "loss_of_one_element": {"loss
 NOTES = {
     "task": "Compared with `dense`. A task may read every feature, and some are sparse.",
     "task_with_loss_object": "Compared with `dense`. A task may read every feature, and some are sparse.",
-    "clipped": "Compared with `global_clipnorm`.",
     "adam_with_repeated_rows": "Compared with the next: Keras 3 trains repeated rows incorrectly under `fit`.",
     "accumulated": "Compared with `dense` and batches of twice the size.",
     "accumulated_sum": "Compared with `sum_loss` and batches of twice the size, without `val_loss`.",

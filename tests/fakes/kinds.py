@@ -502,11 +502,6 @@ def task_with_loss_object(context):
     return _Squares(tf.keras.losses.MeanSquaredError())
 
 
-def clipped(context):
-    """Clips gradients with the parameter `global_clipnorm`."""
-    return dense(context)
-
-
 def accumulated(context):
     """Sums the gradients of two batches for each step."""
     return dense(context)

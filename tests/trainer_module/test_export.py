@@ -142,7 +142,7 @@ def test_export_answers_raw_examples_as_the_model_does(
         cluster.server = request.getfixturevalue("keras_3_server")
     predicted, inputs = tmp_path / "predicted.npy", ["angles", "scaled"] if with_transform else ["angles"]
     cluster.train(
-        Distribution("one_device", devices="CPU:0"),
+        Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(3, train_steps=1, precision=precision, keras_version=keras_version),
         module=UserModule("half.build_model", (str(tmp_path),)),
         data=transformed if with_transform else raw,
@@ -183,7 +183,7 @@ def decode_features(features):
 def test_exported_labels_are_those_of_training(cluster, tmp_path, raw, transformed, with_transform):
     (tmp_path / "decoded.py").write_text(DECODED)
     cluster.train(
-        Distribution("one_device", devices="CPU:0"),
+        Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(3, train_steps=1),
         module=UserModule("decoded.build_model", (str(tmp_path),)),
         data=transformed if with_transform else raw,
@@ -224,7 +224,7 @@ def test_exports_ragged_features(cluster, request, tmp_path, raw, keras_version)
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
     cluster.train(
-        Distribution("one_device", devices="CPU:0"),
+        Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(3, train_steps=1, keras_version=keras_version),
         module=UserModule("ragged.build_model", (str(tmp_path),)),
         data=raw,
@@ -340,7 +340,7 @@ class Decoder(Task):
 def test_a_task_whose_model_reads_the_label(cluster, tmp_path, raw):
     (tmp_path / "decoder.py").write_text(READS_THE_LABEL)
     cluster.train(
-        Distribution("one_device", devices="CPU:0"),
+        Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(3, train_steps=1),
         module=UserModule("decoder.Decoder", (str(tmp_path),)),
         data=raw,
@@ -370,7 +370,7 @@ def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
     cluster.train(
-        Distribution("one_device", devices="CPU:0"),
+        Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(3, train_steps=1, keras_version=keras_version),
         module=UserModule(f"outputs_{outputs}.build_model", (str(tmp_path),)),
         data=raw,
@@ -392,7 +392,7 @@ def build_model(context):
 def test_a_model_of_a_fixed_batch_size_answers_any_number_of_requests(cluster, tmp_path, raw):
     (tmp_path / "fixed.py").write_text(FIXED)
     cluster.train(
-        Distribution("one_device", devices="CPU:0"),
+        Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(2, train_steps=1, drop_remainder=True),
         module=UserModule("fixed.build_model", (str(tmp_path),)),
         data=raw,
@@ -418,7 +418,7 @@ def test_signatures_do_not_name_their_argument_as_a_column(cluster, tmp_path):
     # TFMA would give the column to the signature.
     (tmp_path / "named.py").write_text(NAMED_AS_THE_ARGUMENT)
     cluster.train(
-        Distribution("one_device", devices="CPU:0"),
+        Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(3, train_steps=1),
         module=UserModule("named.build_model", (str(tmp_path),)),
         data=untransformed(tmp_path, {"examples": ANGLES, "label": ANGLES[:, :1]}),

@@ -262,15 +262,14 @@ class InputPipeline:
             share, passes = describe(number, tf.size(serialized))  # type: ignore[misc]
             return parse(serialized, passes), share
 
-        calls = self.input_options.num_parallel_calls or tf.data.AUTOTUNE
         if describe is None:
-            parsed = batches.map(parse, num_parallel_calls=calls)
+            parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         else:
-            parsed = batches.enumerate().map(parse_to_train, num_parallel_calls=calls)
+            parsed = batches.enumerate().map(parse_to_train, num_parallel_calls=tf.data.AUTOTUNE)
             # tf.data cannot infer this. Without it, a strategy would ask all processes
             # before each batch if there is one.
             parsed = parsed.apply(tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY))
-        return parsed.prefetch(self.input_options.prefetch_buffer_size or tf.data.AUTOTUNE)
+        return parsed.prefetch(tf.data.AUTOTUNE)
 
 
 def _example_seeds(serialized: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Tensor:

@@ -12,7 +12,7 @@ from tfx_distribute.trainer_module.data.feature_specs import FeatureSpec
 from tfx_distribute.trainer_module.errors import DataError
 
 MAX_SHOWN, MAX_LENGTH = 5, 20  # values that a message names, and characters of each
-REMEDY = "make the examples again, or set max_corrupt_records to the number that may be left out"
+REMEDY = "make the examples again"
 PARSED_AT_ONCE = 4096
 
 

@@ -77,7 +77,6 @@ def read_shuffled(
         skipped -= tf.reduce_max(tf.where(ends <= skipped, ends, 0))
     blocks_per_shard = -(-split.num_examples // (len(files) * block))
     cached = _is_cached(split, options, readers / share.sharing)
-    calls = options.num_parallel_calls or tf.data.AUTOTUNE
     open_file = _make_opener(split.files, lanes)
 
     def blocks_of(names: tf.Tensor) -> tf.data.Dataset:
@@ -107,11 +106,11 @@ def read_shuffled(
         lane,
         cycle_length=lanes,
         block_length=1,
-        num_parallel_calls=min(calls, lanes),  # TensorFlow refuses more than there are files
+        num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
     if lanes > 1:
-        blocks = blocks.ragged_batch(lanes).map(_take_turns, num_parallel_calls=calls)
+        blocks = blocks.ragged_batch(lanes).map(_take_turns, num_parallel_calls=tf.data.AUTOTUNE)
     if share.sharing > 1:
         num_examples = examples_of(split.num_examples, reader % groups, groups)
         sharing_block = max(1, min(SHARING_BLOCK, SHUFFLE_BYTES // _example_bytes(split)))

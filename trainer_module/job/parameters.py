@@ -65,11 +65,6 @@ class Distribution:
         "and `reduction_to_one_device`; `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI, `reduction_server`.",
         choices=("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device", "reduction_server"),
     )
-    devices: str = parameter(
-        "",
-        "Names of the devices to train on, such as `GPU:0,GPU:2`, instead of `accelerator_count`; for `one_device`, "
-        "`mirrored` and `central_storage`. Empty uses the first ones.",
-    )
     num_evaluators: int = parameter(
         0,
         "1 starts a separate process that evaluates while the others go on training, for `multi_worker_mirrored` and "
@@ -196,12 +191,6 @@ class TrainingOptions:
         "`central_storage`, `tpu` and `model_parallel`.",
         choices=(2, 3),
     )
-    global_clipnorm: float = parameter(
-        0.0,
-        "Largest norm of the gradients over all variables together; larger gradients are scaled down to it. "
-        "0 does not clip.",
-        minimum=0,
-    )
     gradient_accumulation_steps: int = parameter(
         1,
         "Number of batches per replica whose gradients are summed for one training step; the global batch grows by the same "
@@ -276,27 +265,11 @@ class InputOptions:
         "Largest number of files that a process reads at the same time.",
         minimum=1,
     )
-    num_parallel_calls: int = parameter(
-        0,
-        "Number of threads that read, and number of threads that parse; 0 lets tf.data decide.",
-        minimum=0,
-    )
-    prefetch_buffer_size: int = parameter(
-        0,
-        "Number of batches to prepare in advance; 0 lets tf.data decide.",
-        minimum=0,
-    )
     cache: str = parameter(
         "auto",
         "`memory` keeps the examples that a process has read in its memory, `none` reads them again in each epoch; `auto` "
         "keeps them if a process reads at most 512 MiB.",
         choices=("auto", "memory", "none"),
-    )
-    max_corrupt_records: int = parameter(
-        0,
-        "Largest number of unreadable records to leave out; with more, training fails. 0 leaves out none and checks records "
-        "only as they are read; with any other value, all files are checked before training.",
-        minimum=0,
     )
 
 
@@ -317,18 +290,6 @@ class FaultTolerance:
         0,
         "Number of training steps between two saves of the training state; 0 saves by `save_checkpoints_secs` alone.",
         minimum=0,
-    )
-    keep_checkpoints: int = parameter(
-        0,
-        "Number of training states that stay after the training, in `checkpoints` of the ModelRun: the last one and those "
-        "saved before it. 0 keeps none.",
-        minimum=0,
-    )
-    async_checkpointing: bool = parameter(
-        True,
-        "Writes the training state while training continues, with Keras 2 under the strategies `default`, `one_device`, "
-        "`mirrored` and `central_storage`. This takes as much memory of the host as the state is large. With false, and in "
-        "all other cases, training waits.",
     )
     heartbeat_timeout_secs: int = parameter(
         10,

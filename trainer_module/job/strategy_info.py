@@ -25,7 +25,6 @@ class StrategyInfo:
       parameter_servers: True if it needs parameter servers and a coordinator, and
         trains asynchronously.
       all_devices: True if it uses all devices of a process, False if only one.
-      named_devices: True if its devices can be chosen by name.
       all_reduce: Values of the pipeline parameter `all_reduce` that it supports,
         besides `auto`.
       accelerators: Values of `accelerator_type` that it supports.
@@ -36,8 +35,6 @@ class StrategyInfo:
       not_float16: Why it cannot train in `mixed_float16`; empty if it can.
       fixed_batches: Why all its batches must have the same size; empty if not.
       run_fn: True if a module with its own `run_fn` can use it.
-      async_checkpointing: True if its state can be written while training continues:
-        one process has all variables, each of them whole.
     """
 
     name: str
@@ -45,7 +42,6 @@ class StrategyInfo:
     multi_worker: bool = False
     parameter_servers: bool = False
     all_devices: bool = True
-    named_devices: bool = False
     all_reduce: tuple[str, ...] = ()
     accelerators: tuple[str, ...] = ("auto", "cpu", "gpu")
     not_keras_3: str = ""
@@ -54,7 +50,6 @@ class StrategyInfo:
     not_float16: str = ""
     fixed_batches: str = ""
     run_fn: bool = True
-    async_checkpointing: bool = False
 
 
 # NCCL with Vertex AI's machines that do nothing but sum.
@@ -63,20 +58,16 @@ REDUCTION_SERVER = "reduction_server"
 STRATEGIES: dict[str, StrategyInfo] = {
     row.name: row
     for row in (
-        StrategyInfo("default", "no distribution: one process, one device", all_devices=False, async_checkpointing=True),
+        StrategyInfo("default", "no distribution: one process, one device", all_devices=False),
         StrategyInfo(
             "one_device",
             "tf.distribute.OneDeviceStrategy: one process, one device",
             all_devices=False,
-            named_devices=True,
-            async_checkpointing=True,
         ),
         StrategyInfo(
             "mirrored",
             "tf.distribute.MirroredStrategy: one process, a replica on each of its devices",
-            named_devices=True,
             all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
-            async_checkpointing=True,
         ),
         StrategyInfo(
             "multi_worker_mirrored",
@@ -98,11 +89,9 @@ STRATEGIES: dict[str, StrategyInfo] = {
         StrategyInfo(
             "central_storage",
             "tf.distribute.experimental.CentralStorageStrategy: one process, variables on its CPU, a replica on each device",
-            named_devices=True,
             not_keras_3="its metrics are silently wrong there",
             not_jit_compile="XLA cannot read variables of another device",
             not_float16="Keras does not scale losses there",
-            async_checkpointing=True,
         ),
         StrategyInfo(
             "tpu",

@@ -17,7 +17,7 @@ def choose(distribution: Distribution) -> tuple[str, str]:
     Returns:
       The name of the strategy, and the reason for it.
     """
-    workers, devices = distribution.num_workers, distribution.accelerator_count or len(device_names(distribution))
+    workers, devices = distribution.num_workers, distribution.accelerator_count
     if distribution.num_parameter_servers:
         return "parameter_server", f"{distribution.num_parameter_servers} parameter servers"
     if distribution.mesh or distribution.layout_rules:
@@ -64,11 +64,6 @@ def num_parameter_servers(distribution: Distribution) -> int:
     return max(1, distribution.num_parameter_servers) if row.parameter_servers else 0
 
 
-def device_names(distribution: Distribution) -> tuple[str, ...]:
-    """Returns the names of the devices that the parameter `devices` lists."""
-    return tuple(name.strip().upper() for name in distribution.devices.split(",") if name.strip())
-
-
 def devices_per_process(distribution: Distribution) -> int | None:
     """Returns the devices of each training process; None if the machine decides."""
     row = distribution.info
@@ -76,7 +71,7 @@ def devices_per_process(distribution: Distribution) -> int | None:
         return 1
     if distribution.mesh:
         return math.prod(layout_rules.parse_mesh(distribution.mesh))
-    if count := distribution.accelerator_count or len(device_names(distribution)):
+    if count := distribution.accelerator_count:
         return count
     return 1 if distribution.accelerator_type == "cpu" else None
 
@@ -201,34 +196,6 @@ def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
         )
     if distribution.tpu != Distribution.tpu and strategy != "tpu":
         raise ConfigurationError(f"tpu: strategy {strategy!r} uses no TPU; write strategy=tpu, or leave tpu out")
-    names = device_names(distribution)
-    if not names:
-        return
-    if not row.named_devices:
-        able = [name for name, other in STRATEGIES.items() if other.named_devices]
-        raise ConfigurationError(
-            f"devices: strategy {strategy!r} chooses its devices by itself; leave devices out, or write "
-            f"strategy={' or '.join(able)}"
-        )
-    wrong = [name for name in names if not re.fullmatch(r"(CPU|GPU):\d+", name)]
-    if wrong or len(set(names)) < len(names) or len({name[:3] for name in names}) > 1:
-        raise ConfigurationError(
-            f"devices: {distribution.devices!r} does not name devices of one kind, each once; write it like GPU:0,GPU:2"
-        )
-    if len(names) > 1 and not row.all_devices:
-        raise ConfigurationError(
-            f"devices: strategy {strategy!r} trains on one device, but {len(names)} are named; write one, or "
-            "strategy=mirrored"
-        )
-    if count:
-        raise ConfigurationError(
-            f"devices: devices={distribution.devices} and accelerator_count={count} both say what to train on; write one"
-        )
-    if distribution.accelerator_type not in ("auto", names[0][:3].lower()):
-        raise ConfigurationError(
-            f"devices: {distribution.devices} are named, but accelerator_type is {distribution.accelerator_type!r}; "
-            "write accelerator_type=auto"
-        )
 
 
 def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:

@@ -29,8 +29,7 @@ _OTHER_FILES = 16 << 20
 # Why a process is slower than the others: an activity, or one of these.
 BUSY_CORE, SLOW_DISK, UNEVEN_SHARDS = "busy_core", "slow_disk", "uneven_shards"
 _REASONS = {
-    "input": "its input takes longer: look at its storage, the functions that read and augment examples, and "
-    "num_parallel_calls",
+    "input": "its input takes longer: look at its storage, and the functions that read and augment examples",
     "compute": "it computes longer: look at its processor or accelerator, which may be another model, hot, or shared",
     BUSY_CORE: "its threads wait for a core: give it more cores, or stop what else runs there",
     SLOW_DISK: "it waits for its disk: put the examples on faster storage, or cache them",

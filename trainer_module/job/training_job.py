@@ -68,7 +68,6 @@ class TrainingData:
       transform_graph: Folder of the transform graph that made the examples; None for
         untransformed examples.
       schema: File with the schema of the examples; required without a transform graph.
-      num_corrupt_records: Number of unreadable records that are left out.
       label_ranges: Name of a label -> its smallest and largest value, if a Sharder has
         written the examples.
     """
@@ -79,7 +78,6 @@ class TrainingData:
     transform_graph: str | None
     schema: str | None
     example_weight: FeatureNames | None = None
-    num_corrupt_records: int = 0
     label_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -256,7 +254,8 @@ class TrainingResult:
             if not (math.isfinite(loss) or self.best):
                 return (
                     f"the {name} is {loss:g} at the end of the training, so the model cannot be used and is not pushed; "
-                    "lower the learning rate, write global_clipnorm, or look for values in the data that are not finite"
+                    "lower the learning rate, give the optimizer a global_clipnorm, or look for values in the data that are "
+                    "not finite"
                 )
         return ""
 

@@ -1,9 +1,8 @@
 """Finds a model's optimizers, also those within others, and sets them up."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras import attributes, keras_models
 
 
@@ -54,34 +53,3 @@ def with_inner(optimizer: Any) -> list[Any]:
             found.append(each)
             pending += (value for _, value in attributes.walk(each))
     return found
-
-
-def set_global_clipnorm(optimizers: Sequence[Any], global_clipnorm: float) -> None:
-    """Makes a model's optimizer clip gradients by their global norm.
-
-    It clips after it has summed gradients over replicas.
-
-    Args:
-      optimizers: The optimizers of the model.
-      global_clipnorm: Maximum norm over the gradients of all variables; 0 leaves the
-        optimizer unchanged.
-
-    Raises:
-      ConfigurationError: There are several optimizers, or the only one does not support
-        it.
-    """
-    if not global_clipnorm:
-        return
-    if len(optimizers) > 1:
-        raise ConfigurationError(
-            f"global_clipnorm: the model has {len(optimizers)} optimizers, none of which has all gradients; give "
-            "each its own global_clipnorm in the module, and write global_clipnorm=0"
-        )
-    inner = unwrap(optimizers[0])
-    if not hasattr(inner, "global_clipnorm"):
-        raise ConfigurationError(
-            f"global_clipnorm: the optimizer {type(inner).__name__} does not know it; use one of tf.keras.optimizers, or "
-            "write global_clipnorm=0"
-        )
-    inner.clipnorm = inner.clipvalue = None  # Keras accepts only one of the three
-    inner.global_clipnorm = global_clipnorm

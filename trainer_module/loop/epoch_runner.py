@@ -165,7 +165,7 @@ class EpochRunner:
         """
         self._counter.enter("saving the training state")
         with self._counter.meter.spending("save"):
-            self._checkpoints.save(position, wait=preempted)
+            self._checkpoints.save(position)
         remark = self._checkpoints.remark
         if preempted:
             message = remark or f"saved after training step {position.step}"

@@ -95,10 +95,10 @@ class StepRunner:
             # The update of the weights is left out: it communicates between replicas,
             # which a compiled function cannot do.
             self._compute_gradients = tf.function(self._gradients, jit_compile=True, reduce_retracing=True)
-        if model_adapter.applies_gradients and (self._batches_per_step > 1 or options.global_clipnorm):
+        if model_adapter.applies_gradients and self._batches_per_step > 1:
             raise ConfigurationError(
                 "module: the model has a train_step of its own, which applies gradients by itself; write "
-                "gradient_accumulation_steps=1 and global_clipnorm=0, or return a task with train_step and eval_step"
+                "gradient_accumulation_steps=1, or return a task with train_step and eval_step"
             )
         if not model_adapter.applies_gradients:
             gradients_lib.prepare(model_adapter.optimizer, self._variables)

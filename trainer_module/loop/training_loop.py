@@ -24,7 +24,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingData, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.keras import keras_models, learning_rate, optimizers, saved_objects
+from tfx_distribute.trainer_module.keras import keras_models, learning_rate, saved_objects
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop import (
@@ -152,9 +152,7 @@ class _Training:
         job, options, plan, adapter = self._job, self._options, self._plan, self._adapter
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
-        all_optimizers = adapter.optimizers()
-        warm_up = learning_rate.scale(all_optimizers, rate_factor, options.warmup_steps)
-        optimizers.set_global_clipnorm(all_optimizers, options.global_clipnorm)
+        warm_up = learning_rate.scale(adapter.optimizers(), rate_factor, options.warmup_steps)
         self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options, warm_up)
         if job.outputs.serving_model_dir:
             _check_export(adapter, features, self._input)
@@ -187,10 +185,8 @@ class _Training:
             self._is_chief,
             self._adapter,
             self._user_callbacks,
-            in_background=_can_save_in_background(job),
             owner=job.outputs.result_file,
         )
-        at_end.callback(self._checkpoints.wait)
         begin = _find_state(self._checkpoints, self._steps, job.outputs.checkpoint_dir)
         self._steps.open(begin.step)
         self._counter.begin(begin.step, self._checkpoints.remark)
@@ -284,13 +280,10 @@ class _Training:
             self._counter.report(self._metrics, message)
 
     def save_last(self) -> None:
-        """Hands the last weights over, and copies the training states to keep."""
+        """Hands the last weights over to the evaluator."""
         if self._sidecar and not self._is_evaluated:
             # The evaluator's last metrics are those of the result.
             _hand_over(self._sidecar, self._epoch, self._counter)
-        if self._job.fault_tolerance.keep_checkpoints:
-            self._reporter.enter("saving the training states to keep")
-            self._checkpoints.keep(f"{self._run_dir}/checkpoints", self._counter.step)
         self._profiler.stop()
 
     def finish(self) -> None:
@@ -402,13 +395,6 @@ def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) 
             "that all machines share"
         )
     return position
-
-
-def _can_save_in_background(job: TrainingJob) -> bool:
-    # Keras 3.12 makes new variables each time that TensorFlow copies its own, which
-    # TensorFlow refuses from the second time on.
-    is_possible = job.distribution.info.async_checkpointing and job.training_options.keras_version == 2
-    return is_possible and job.fault_tolerance.async_checkpointing
 
 
 def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:

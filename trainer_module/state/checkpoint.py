@@ -4,14 +4,10 @@ A state consists of a TensorFlow checkpoint, the plain values of the callbacks, 
 JSON document that names both. The document is replaced atomically after everything else
 is written, so a process that is killed in the middle of a save leaves the previous
 state intact.
-
-Where one process has all variables, training only waits until they are copied to the
-memory of the host; TensorFlow's asynchronous checkpoints then write the copies.
 """
 
 import contextlib
 import copy
-import functools
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -70,8 +66,6 @@ class Checkpoints:
         ...
         if checkpoints.due(step):
             checkpoints.save(Position(epoch, step_of_epoch, step))
-        ...
-        checkpoints.wait()
 
     Args:
       folder: Folder of the state, the same for every try and for all processes. Empty
@@ -84,7 +78,6 @@ class Checkpoints:
       is_chief: True in the chief.
       model_adapter: The model whose state is saved.
       callbacks: Callbacks whose attributes are saved.
-      in_background: True to write the files while training continues.
       owner: What this run is called as the owner of the folder; see `ownership`.
 
     Attributes:
@@ -102,7 +95,6 @@ class Checkpoints:
         is_chief: bool,
         model_adapter: ModelAdapter,
         callbacks: Sequence[tf.keras.callbacks.Callback],
-        in_background: bool = False,
         owner: str = "",
     ):
         self._folder, self._owner = folder, owner
@@ -115,14 +107,11 @@ class Checkpoints:
         self._fault_tolerance = fault_tolerance
         self._made_with = dict(made_with)
         self._is_chief = is_chief
-        self._in_background = in_background
         self._saved_step, self._saved_at = 0, time.monotonic()
         self._saving_seconds = 0.0  # for which training waited for the last save
         seconds = fault_tolerance.save_checkpoints_secs
         self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
-        # Of all saves: it keeps the copies that it writes in the background.
-        self._writer: tf.train.Checkpoint | None = None
-        self._complete_states: list[str] = []  # names of those that are kept, the newest one last
+        self._complete_state = ""  # name of the newest one
         self._others: list[state_document.Document] = []  # of states with other settings
         self._in_doubt = ""  # name of a state that the folder's document may name or not
         self.val_metrics: dict[str, float] = {}
@@ -154,7 +143,7 @@ class Checkpoints:
                 changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
                 self.remark = f"starts from scratch: the saved state was made with {'; '.join(changed)}; it is kept"
             return Position()
-        self._complete_states = _states_of(document)
+        self._complete_state = document["checkpoint"]
         self._document = document
         self.val_metrics = document.get("val_metrics", {})
         return Position(**document["position"])
@@ -233,15 +222,13 @@ class Checkpoints:
         every = self._fault_tolerance.save_checkpoints_steps
         return every - step % every if every else 1 << 62
 
-    def save(self, position: Position, wait: bool = False) -> None:
+    def save(self, position: Position) -> None:
         """Saves the state; the previous one is kept until this one is complete.
 
-        Does not raise if the files cannot be written; `remark` says why. If they are
-        written in the background, it says so after the next save.
+        Does not raise if the files cannot be written; `remark` says why.
 
         Args:
           position: How far training is.
-          wait: True to return only when the state is complete.
 
         Raises:
           TrainingError: Another run has taken the folder.
@@ -249,17 +236,14 @@ class Checkpoints:
         if not self._folder:
             return
         started = time.monotonic()
-        self.wait()
         self.remark = self._find_write_problem() if self._is_chief else ""
-        if self.remark:
-            self._remove_other_states()  # the last save in the background may have left parts
         if not self._is_chief or self.remark:
             # A save in step needs every process. One that cannot write, or whose files
             # do not count, still takes part and discards its files.
             save_and_discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
         else:
             try:
-                self._save(position, self._in_background and not wait)
+                self._save(position)
             except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
                 self.remark = _save_problem(error)
                 self._remove_other_states()
@@ -267,43 +251,6 @@ class Checkpoints:
         self._saving_seconds = self._saved_at - started
         shortest_interval = self._saving_seconds / MAX_SAVING_SHARE
         self._interval = min(max(2 * self._interval, shortest_interval), self._fault_tolerance.save_checkpoints_secs)
-
-    def wait(self) -> None:
-        """Waits until no save is going on in the background."""
-        if self._writer is not None:
-            self._writer.sync()
-
-    def keep(self, folder: str, step: int) -> None:
-        """Writes the last state to a folder, and copies those before it to keep.
-
-        `tf.train.latest_checkpoint` finds the last one there. All processes in step
-        have to call this.
-
-        Args:
-          folder: Where to keep them, in the chief.
-          step: Training steps that are done.
-
-        Raises:
-          TrainingError: They cannot be written.
-        """
-        self.wait()
-        name = f"{PREFIX}{step}"
-        if not self._is_chief:
-            save_and_discard(lambda throwaway: self._checkpoint().write(f"{throwaway}/state"))
-            return
-        earlier = [state for state in self._complete_states if _step_of(state) != step]
-        earlier = earlier[max(0, len(earlier) + 1 - self._fault_tolerance.keep_checkpoints) :]
-        try:
-            tf.io.gfile.makedirs(folder)
-            for state in earlier:
-                for file in tf.io.gfile.glob(f"{self._folder}/{state}.*"):
-                    tf.io.gfile.copy(file, f"{folder}/{file.rpartition('/')[2]}", overwrite=True)
-            self._checkpoint().write(f"{folder}/{name}")
-            tf.compat.v1.train.update_checkpoint_state(folder, name, [*earlier, name])
-        except (tf.errors.OpError, OSError) as error:
-            raise TrainingError(
-                f"keep_checkpoints: the training states cannot be written to {folder}: {first_line(error)}"
-            ) from error
 
     def _find_write_problem(self) -> str:
         """Returns a message if the folder cannot be written to, or an empty string.
@@ -321,9 +268,9 @@ class Checkpoints:
             return _save_problem(error)
         return ""
 
-    def _save(self, position: Position, in_background: bool) -> None:
+    def _save(self, position: Position) -> None:
         # Not the name of a state of the same step: only one of them may be complete.
-        taken = [*self._names_of_others(), *self._complete_states, self._in_doubt]
+        taken = [*self._names_of_others(), self._complete_state, self._in_doubt]
         name = state_document.choose_name(f"{PREFIX}{position.step}", taken)
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, Any] = {}
@@ -339,55 +286,22 @@ class Checkpoints:
             values[key] = callback_state.separate_arrays(changed, arrays, key)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
-        kept = self._fault_tolerance.keep_checkpoints
-        states = [*(state for state in self._complete_states if _step_of(state) != position.step), name][-max(kept, 1) :]
         document = {
             "checkpoint": name,
-            "kept": states,
             "position": asdict(position),
             "made_with": self._made_with,
             "callbacks": values,
             "val_metrics": self.val_metrics,
         }
         others = sorted(self._others, key=_examples_processed)[-1:]
-        text = state_document.join(document, others)
-        complete = functools.partial(self._complete, states, others, stream.getvalue(), text)
         path = f"{self._folder}/{name}"
-        if self._writer is None:
-            self._writer = self._checkpoint()
-        if not in_background:
-            self._writer.write(path)  # without callbacks: under DTensor they come too early
-            complete()
-            return
-        options = tf.train.CheckpointOptions(
-            experimental_write_callbacks=[complete], experimental_enable_async_checkpoint=True
-        )
-        try:
-            self._writer.write(path, options)
-        except (tf.errors.OpError, OSError) as error:
-            # TensorFlow raises the error of the previous save here, and does not begin
-            # this one.
-            self.remark = _save_problem(error)
-            self._remove_other_states()  # there may be no space for its parts and this one
-            self._writer.write(path, options)
-
-    def _complete(self, states: list[str], others: list[state_document.Document], arrays: bytes, document: str) -> None:
-        """Completes a state whose variables have been written.
-
-        In the background, TensorFlow calls it in the thread that wrote them.
-
-        Args:
-          states: Names of the states to keep; the last one is this state's.
-          others: Documents of the states with other settings to keep.
-          arrays: The callbacks' arrays.
-          document: The document that makes this state the one to resume from.
-        """
-        with tf.io.gfile.GFile(f"{self._folder}/{states[-1]}.npz", "wb") as file:
-            file.write(arrays)
-        sync_checkpoint(f"{self._folder}/{states[-1]}")
+        self._checkpoint().write(path)
+        with tf.io.gfile.GFile(f"{path}.npz", "wb") as file:
+            file.write(stream.getvalue())
+        sync_checkpoint(path)
         ownership.check(self._folder, self._owner)  # again: variables may take minutes to write
-        self._write_document(states[-1], document)
-        self._complete_states, self._others = states, others
+        self._write_document(name, state_document.join(document, others))
+        self._complete_state, self._others = name, others
         self._remove_other_states()
 
     def _write_document(self, name: str, document: str) -> None:
@@ -407,11 +321,10 @@ class Checkpoints:
 
     def _remove_other_states(self) -> None:
         """Removes the files of all states but those to keep, if it can."""
-        in_doubt = [self._in_doubt] if self._in_doubt else []
-        remove_others(self._folder, PREFIX, (*self._complete_states, *self._names_of_others(), *in_doubt))
+        remove_others(self._folder, PREFIX, (self._complete_state, *self._names_of_others(), self._in_doubt))
 
     def _names_of_others(self) -> list[str]:
-        return [name for other in self._others for name in _states_of(other)]
+        return [other["checkpoint"] for other in self._others]
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())
@@ -427,16 +340,6 @@ def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
         "global_batch_size": plan.global_batch_size,
         "steps_per_epoch": plan.steps_per_epoch,
     }
-
-
-def _states_of(document: state_document.Document) -> list[str]:
-    """Returns the names of the states that a document keeps, the newest one last."""
-    return list(document.get("kept", [document["checkpoint"]]))
-
-
-def _step_of(state: str) -> int:
-    """Returns the training step of a state from its name, such as `step-30-2`."""
-    return int(state.split("-")[1])
 
 
 def _examples_processed(document: state_document.Document) -> int:

@@ -93,21 +93,10 @@ def _devices(distribution: Distribution) -> list[str]:
     Splits the CPU into logical devices if several are requested.
     """
     all_devices = distribution.info.all_devices
-    named = strategy_table.device_names(distribution)
     kind, count = distribution.accelerator_type, distribution.accelerator_count
     if distribution.mesh:
         count = math.prod(layout_rules.parse_mesh(distribution.mesh))
     gpus = tf.config.list_physical_devices("GPU")
-    if named:
-        highest = max(int(name.partition(":")[2]) for name in named)
-        if named[0].startswith("CPU"):
-            tf.config.set_visible_devices([], "GPU")
-            _split_cpu(highest + 1)
-        elif highest >= len(gpus):
-            raise ConfigurationError(
-                f"devices: {distribution.devices} are asked for, but this process sees {_gpus(len(gpus))}; use only those"
-            )
-        return list(named)
     if kind == "gpu" or (kind == "auto" and gpus):
         if not gpus:
             report = requested_gpus.make_report()

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -64,8 +63,7 @@ def check(distribution: Distribution, task: ClusterTask, environment: Mapping[st
     requested = int(environment.get(REQUESTED_GPUS, "0"))
     # A launcher that divides GPUs among processes sets this variable.
     visible = environment.get(_VISIBLE)
-    named = strategy_table.device_names(distribution)
-    uses_cpu = distribution.accelerator_type == "cpu" or bool(named and named[0].startswith("CPU"))
+    uses_cpu = distribution.accelerator_type == "cpu"
     if not requested or uses_cpu or not uses_accelerators(distribution, task) or visible in ("", "-1"):
         return
     if visible is not None:

@@ -28,7 +28,6 @@ from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues
 from tfx_distribute.trainer_module.data.tfrecords import checksum
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job.training_job import InputOptions
 
 SCHEMA = """
 feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
@@ -318,7 +317,7 @@ def test_processes_of_a_runner(arguments, processes):
 
 def test_splits_know_the_shards(shard):
     made = shard(train=50, held_out=5, num_shards=2)
-    splits = Splits([made.artifact], InputOptions(), "/nowhere")
+    splits = Splits([made.artifact])
     split = splits.read(["train"], "train_args")
     assert (split.num_examples, split.sharded, len(split.files)) == (50, True, 2)
     assert split.num_bytes == sum(os.path.getsize(file) for file in split.files)

@@ -114,7 +114,7 @@ def test_contradictory_arguments_are_refused(arguments, message):
     [
         ({"run_fn": "m.run_fn", "precision": "mixed_bfloat16"}, "precision: a run_fn decides on it by itself; leave it out"),
         ({"run_fn": "m.run_fn", "seed": 3}, "seed: a run_fn decides"),
-        ({"run_fn": "m.run_fn", "global_clipnorm": 1.0}, "global_clipnorm: a run_fn decides"),
+        ({"run_fn": "m.run_fn", "warmup_steps": 1}, "warmup_steps: a run_fn decides"),
         ({"run_fn": "m.run_fn", "epochs": 2}, "epochs: a run_fn decides"),
         ({"run_fn": "m.run_fn", "hparams": {"units": 3}}, "hparams: are for build_model; write custom_config"),
         ({"run_fn": "m.run_fn", "num_evaluators": 1}, "num_evaluators: "),

@@ -49,7 +49,6 @@ def test_how_a_model_was_trained_is_recorded_with_it():
         "train_seconds": 2.5,
         "precision": "mixed_bfloat16",
         "keras_version": 2,
-        "num_corrupt_records": 0,
         "learning_rate_scaling": "none",
         "training_loss": 0.5,
     }

@@ -16,7 +16,6 @@ from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, Manifest, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.data.tfrecords import checksum
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job.training_job import InputOptions
 
 SCHEMA = 'feature { name: "x" type: INT }'
 FEATURES = {"x": FeatureValues(-1, 9), "bad": FeatureValues(0.0, 1.0, 6)}
@@ -47,10 +46,9 @@ def examples(tmp_path):
 
 
 @pytest.fixture
-def read(examples, tmp_path):
-    def read(**parameters):
-        splits = Splits([examples], InputOptions(**parameters), str(tmp_path / "work"))
-        return splits.read(["train"], "train_args"), splits.corrupt_records
+def read(examples):
+    def read():
+        return Splits([examples]).read(["train"], "train_args")
 
     return read
 
@@ -60,10 +58,6 @@ def shard(examples) -> Path:
     return Path(examples.uri, "Split-train", "shard-1.tfrecord")
 
 
-def content(split) -> list[bytes]:
-    return list(tf.data.TFRecordDataset(list(split.files)).as_numpy_iterator())
-
-
 def flip(path: Path, offset: int) -> None:
     changed = bytearray(path.read_bytes())
     changed[offset] ^= 1
@@ -71,8 +65,8 @@ def flip(path: Path, offset: int) -> None:
 
 
 def test_shards_are_taken_as_the_manifest_says(read, examples):
-    split, lost = read()
-    assert (split.num_examples, split.sharded, lost) == (30, True, 0)
+    split = read()
+    assert (split.num_examples, split.sharded) == (30, True)
     assert [os.path.basename(file) for file in split.files] == [f"shard-{number}.tfrecord" for number in range(3)]
 
 
@@ -80,8 +74,6 @@ def test_missing_shard_is_named(read, shard):
     shard.unlink()
     with pytest.raises(DataError, match=f"^examples: the shard {shard}, 10 examples, is missing"):
         read()
-    with pytest.raises(DataError, match=f"^examples: the shard {shard}, 10 examples, is missing"):
-        read(max_corrupt_records=20)
 
 
 def test_truncated_shard_is_named_with_its_record(read, shard):
@@ -93,31 +85,8 @@ def test_truncated_shard_is_named_with_its_record(read, shard):
         read()
 
 
-@pytest.mark.parametrize(("change", "kept"), [("truncated", 9), ("record", 9), ("length", 4)])
-def test_damaged_records_are_left_out_and_counted(read, shard, change, kept):
-    if change == "truncated":
-        shard.write_bytes(shard.read_bytes()[:-3])
-    else:
-        flip(shard, 4 * 19 + (13 if change == "record" else 0))
-    split, lost = read(max_corrupt_records=6)
-    assert (split.num_examples, lost, split.sharded) == (20 + kept, 10 - kept, False)
-    assert len(content(split)) == 20 + kept
-    assert shard.exists()
-    assert str(shard) not in split.files
-
-
-def test_more_damage_than_allowed_is_refused(read, shard):
-    flip(shard, 4 * 19)
-    message = (
-        f"^examples: {shard}, record 4 at byte 76: its length .*; "
-        "6 records are lost, but max_corrupt_records is 5; regenerate"
-    )
-    with pytest.raises(DataError, match=message):
-        read(max_corrupt_records=5)
-
-
 def test_shards_of_another_schema_are_refused(examples, tmp_path):
-    splits = Splits([examples], InputOptions(), "/nowhere")
+    splits = Splits([examples])
     splits.check_schema(None, str(tmp_path / "schema.pbtxt"))
     (tmp_path / "other.pbtxt").write_text(SCHEMA.replace("INT", "FLOAT"))
     with pytest.raises(
@@ -142,7 +111,7 @@ def test_manifest_of_a_later_form_is_refused(examples):
 def test_other_payloads_are_refused(examples):
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PROTO)
     with pytest.raises(ConfigurationError, match="holds FORMAT_PROTO, not tf.Examples"):
-        Splits([examples], InputOptions(), "/nowhere")
+        Splits([examples])
 
 
 def test_damaged_files_without_a_manifest(examples, read, shard):
@@ -150,16 +119,6 @@ def test_damaged_files_without_a_manifest(examples, read, shard):
     flip(shard, 4 * 19 + 13)
     with pytest.raises(DataError, match=f"^examples: {shard}, record 4 at byte 76: it does not match its checksum"):
         read()
-    split, lost = read(max_corrupt_records=1)
-    assert (split.num_examples, lost, split.sharded) == (29, 1, False)
-
-
-def test_damage_that_hides_an_unknown_number_of_records_is_refused(examples, read, shard):
-    """Only a manifest says how many there were."""
-    Path(examples.uri, shard_manifest.FILE).unlink()
-    flip(shard, 4 * 19)
-    with pytest.raises(DataError, match="record 4 at byte 76: its length .*; nothing after it can be read, and how"):
-        read(max_corrupt_records=1000)
 
 
 def test_split_is_read_from_the_artifacts_that_have_it(examples, tmp_path):
@@ -171,15 +130,15 @@ def test_split_is_read_from_the_artifacts_that_have_it(examples, tmp_path):
         folder.mkdir(parents=True)
         with tf.io.TFRecordWriter(str(folder / "part")) as writer:
             writer.write(b"one")
-    splits = Splits([examples, other], InputOptions(), "/nowhere")
+    splits = Splits([examples, other])
     assert splits.names == {"train", "eval"}
     train, held_out = splits.read(["train"], "train_args"), splits.read(["eval"], "eval_args")
     assert (train.num_examples, len(train.files), train.sharded) == (31, 4, False)
     assert (held_out.num_examples, held_out.sharded) == (1, False)
 
 
-def test_labels_and_weights_are_finite(examples, tmp_path):
-    splits = Splits([examples], InputOptions(), str(tmp_path / "work"))
+def test_labels_and_weights_are_finite(examples):
+    splits = Splits([examples])
     assert splits.read_range(["train"], "label", "x") == (-1, 9)
     assert splits.read_range(["train"], "label", "text") is None
     with pytest.raises(DataError, match="^example_weight: 6 examples have a 'bad' that is NaN or infinite .6 in the split"):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from tfx_distribute.components.tuner.trial_jobs import TrialPlan, make_job
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
-    FaultTolerance,
     Outputs,
     TrainingJob,
     TrainingOptions,
@@ -42,10 +41,3 @@ def test_epochs_of_a_number_of_steps():
     shared = replace(SHARED, training_options=TrainingOptions(16, train_steps=900, steps_per_epoch=100))
     job = make_job(shared, TrialPlan("0", "0000", {"rate": 0.5}, epochs=3, continues="", first="0"), "/search")
     assert job.training_options == TrainingOptions(16, train_steps=300, steps_per_epoch=100)
-
-
-def test_states_of_trials_are_not_kept():
-    """They would be copied to the results, for each trial."""
-    shared = replace(SHARED, fault_tolerance=FaultTolerance(keep_checkpoints=5, max_restarts=7))
-    job = make_job(shared, TrialPlan("0", "0", {"rate": 0.5}, epochs=0, continues="", first="0"), "/search")
-    assert job.fault_tolerance == FaultTolerance(max_restarts=7)

@@ -29,7 +29,7 @@ def test_the_slowest_process_and_waiting_for_examples_are_reasons():
     slowest = "worker-0 holds the others back for 40 % of the time: it reads a slow disk"
     outcomes = workers(1, 1000), workers(2, 900, slowest=slowest, input_share=0.5, wait_share=0.1)
     assert find("does not pay", *outcomes).endswith(f"cores; {slowest}; 50% of a step waits for examples")
-    assert "num_workers=2 waits for examples in 50% of a step: more devices" in find("num_parallel_calls", *outcomes)
+    assert "num_workers=2 waits for examples in 50% of a step: more devices" in find("cache", *outcomes)
     assert not [sentence for sentence in advise(outcomes, 200) if "still pays" in sentence]
 
 

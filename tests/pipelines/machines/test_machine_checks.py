@@ -14,7 +14,6 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
         (Distribution("default"), "under strategy default uses 1 of them; "),
         (Distribution("parameter_server", num_workers=2), "under strategy parameter_server uses 1 of them; "),
         (Distribution("mirrored", accelerator_count=1), "uses 1 of them; leave out what says how many, or ask for fewer"),
-        (Distribution("mirrored", devices="GPU:0,GPU:2"), "uses 2 of them; leave out"),
         (Distribution("model_parallel", mesh="1x2"), "uses 2 of them; leave out"),
         (Distribution("mirrored", accelerator_type="cpu"), "uses none of them; leave accelerator_type or the accelerator"),
     ],

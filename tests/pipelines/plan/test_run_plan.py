@@ -145,7 +145,7 @@ def test_roles_of_parameter_servers(make):
 def test_mesh_and_accumulation(make):
     plan = make(strategy="model_parallel", mesh="2x4", layout_rules="kernel = unsharded, model")
     assert (plan.devices_per_process, plan.num_replicas, plan.global_batch_size) == (8, 2, 64)
-    plan = make(strategy="mirrored", devices="GPU:0,GPU:2", gradient_accumulation_steps=3, per_replica_batch_size=10)
+    plan = make(strategy="mirrored", accelerator_count=2, gradient_accumulation_steps=3, per_replica_batch_size=10)
     assert (plan.devices_per_process, plan.num_replicas, plan.global_batch_size, plan.steps_per_epoch) == (2, 2, 60, 10)
     assert "3 times 10 per replica, global 60" in as_text(plan)
 

@@ -148,7 +148,6 @@ def test_values_survive_yaml(value):
             "strategy": st.sampled_from(["default", "one_device", "mirrored", "central_storage"]),
             "per_replica_batch_size": st.integers(1, 2**63 - 1),
             "seed": st.integers(0, 2**32 - 1),
-            "global_clipnorm": st.floats(0, 1e300),
             "cycle_length": st.integers(1, 2**63 - 1),
             "drop_remainder": st.booleans(),
         },

@@ -217,7 +217,7 @@ def test_large_examples_are_shared_in_small_blocks(numbers):
 
 def test_more_files_than_are_read_at_a_time(numbers):
     data = numbers(101, shards=12)
-    (batches,) = trained_on(data, TrainingOptions(8, epochs=1), 1, passes=1, cycle_length=5, num_parallel_calls=9)
+    (batches,) = trained_on(data, TrainingOptions(8, epochs=1), 1, passes=1, cycle_length=5)
     assert sorted(number for batch in batches for number in batch) == list(range(101))
 
 

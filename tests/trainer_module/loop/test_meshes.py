@@ -18,7 +18,7 @@ MESH = Distribution(
     layout_rules="dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded",
     accelerator_type="cpu",
 )
-ONE_DEVICE = Distribution("one_device", devices="CPU:1")
+ONE_DEVICE = Distribution("one_device", accelerator_type="cpu")
 
 TELL_PARTS = """
 import json, os, tensorflow as tf

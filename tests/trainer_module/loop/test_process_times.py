@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.time_use import ProcessTime
-from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions, TrainingOptions, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 from tfx_distribute.trainer_module.loop import process_times
 from tfx_distribute.trainer_module.reporting import history
 
@@ -54,7 +54,6 @@ def test_the_slow_one_of_two_workers_is_named(cluster, tmp_path, what):
         TWO_WORKERS,
         TrainingOptions(32, train_steps=100, steps_per_epoch=50),
         module=UserModule(f"{name}.build_model", (str(tmp_path), *cluster.job.module.search_path)),
-        input_options=InputOptions(num_parallel_calls=1),
     )
     time_use = result.time_use
     assert (time_use.slowest, time_use.reason) == ("worker-0", what), time_use
@@ -88,7 +87,6 @@ def test_the_slow_one_is_named_where_waiting_is_part_of_computing(cluster, tmp_p
         TWO_WORKERS,
         TrainingOptions(32, train_steps=150, steps_per_epoch=30),
         module=UserModule("slow_behind.build_model", (str(tmp_path), *cluster.job.module.search_path)),
-        input_options=InputOptions(num_parallel_calls=1),
     ).time_use
     assert all("wait_for_peers" not in process.seconds for process in time_use.processes)
     assert (time_use.slowest, time_use.reason) == ("worker-0", "input"), time_use

@@ -19,7 +19,7 @@ RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = m
 # The distribution and the batch per replica; the global batch is always 64.
 SHAPES = {
     "default": (Distribution("default", accelerator_type="cpu"), 64),
-    "one_device": (Distribution("one_device", devices="CPU:1"), 64),
+    "one_device": (Distribution("one_device", accelerator_type="cpu"), 64),
     "mirrored": (Distribution("mirrored", accelerator_type="cpu", accelerator_count=2), 32),
     "central_storage": (Distribution("central_storage", accelerator_type="cpu", accelerator_count=2), 32),
     "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 32),

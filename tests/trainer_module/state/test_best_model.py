@@ -133,19 +133,6 @@ def test_an_unknown_metric_is_named_before_the_first_step(cluster):
     assert not any(progress.step for _, progress in cluster.reports)
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("distribution", [STRATEGIES[0], STRATEGIES[3]], ids=lambda d: d.strategy)
-def test_keeps_the_newest_states(cluster, distribution):
-    cluster.job = replace(cluster.job, outputs=replace(cluster.job.outputs, checkpoint_dir=str(cluster.folder / "state")))
-    tolerance = FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=5, keep_checkpoints=3)
-    cluster.train(distribution, TrainingOptions(32, train_steps=23), fault_tolerance=tolerance)
-    kept = cluster.folder / "run" / "checkpoints"
-    assert {file.name.partition(".")[0] for file in kept.iterdir()} == {"checkpoint", "step-15", "step-20", "step-23"}
-    assert tf.train.latest_checkpoint(str(kept)) == str(kept / "step-23")
-    step = tf.train.load_checkpoint(str(kept / "step-23")).get_tensor("optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE")
-    assert step == 23
-
-
 @pytest.fixture
 def job(tmp_path) -> TrainingJob:
     split = Split((), 64)

@@ -1,5 +1,4 @@
 import json
-import threading
 
 import numpy as np
 import pytest
@@ -42,9 +41,9 @@ def take_step(adapter):
     adapter.optimizer.minimize(loss, adapter.model.trainable_variables, tape=tape)
 
 
-def make_checkpoints(folder, adapter, callbacks=(), made_with=None, in_background=False, owner="", **fault_tolerance):
+def make_checkpoints(folder, adapter, callbacks=(), made_with=None, owner="", **fault_tolerance):
     settings = FaultTolerance(**fault_tolerance), made_with or MADE_WITH
-    return Checkpoints(str(folder), *settings, True, adapter, callbacks, in_background, owner)
+    return Checkpoints(str(folder), *settings, True, adapter, callbacks, owner)
 
 
 def restore(checkpoints):
@@ -259,105 +258,6 @@ def test_document_that_is_renamed_although_the_storage_reports_an_error(tmp_path
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
 
 
-@pytest.fixture
-def background(monkeypatch):
-    """Returns an event that saves in the background wait for before they write."""
-    may_write, write = threading.Event(), tf.train.Checkpoint._write
-
-    def write_later(*arguments, **options):
-        if threading.current_thread() is not threading.main_thread():
-            assert may_write.wait(60)
-        return write(*arguments, **options)
-
-    monkeypatch.setattr(tf.train.Checkpoint, "_write", write_later)
-    return may_write
-
-
-def test_training_continues_while_files_are_written(tmp_path, background):
-    """The state is that of the save; the previous one counts until it is complete."""
-    adapter, mine = make_adapter(), Mine()
-    checkpoints = begin_in_background(tmp_path, adapter, [mine])
-    checkpoints.save(Position(0, 9, 9), wait=True)
-    for step in (10, 20):  # the first save makes the copies, the second one uses them again
-        take_step(adapter)
-        mine.count, saved = step, variables(adapter)
-        background.clear()
-        checkpoints.save(Position(0, step, step))
-        take_step(adapter)
-        mine.count = 99
-        assert restore(make_checkpoints(tmp_path, make_adapter())).step == {10: 9, 20: 10}[step]
-        background.set()
-        checkpoints.wait()
-        after, again = make_adapter(), Mine()
-        assert restore(make_checkpoints(tmp_path, after, [again])) == Position(0, step, step)
-        assert again.count == step
-        for one, other in zip(variables(after), saved, strict=True):
-            np.testing.assert_array_equal(one, other)
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-20", "state"}
-
-
-def begin_in_background(folder, adapter, callbacks=()):
-    checkpoints = make_checkpoints(folder, adapter, callbacks, in_background=True)
-    restore(checkpoints)
-    return checkpoints
-
-
-def fail_in_background(folder, monkeypatch):
-    """Returns checkpoints that saved step 10 and, on a full disk, failed at step 20."""
-    checkpoints = begin_in_background(folder, make_adapter())
-    checkpoints.save(Position(0, 10, 10))
-    checkpoints.wait()
-    with monkeypatch.context() as patched:
-        patched.setattr("tfx_distribute.trainer_module.atomic_files.write", no_space)
-        checkpoints.save(Position(0, 20, 20))
-        checkpoints.wait()
-    return checkpoints
-
-
-def test_background_save_that_fails_is_reported_by_the_next_one(tmp_path, monkeypatch):
-    checkpoints = fail_in_background(tmp_path, monkeypatch)
-    assert checkpoints.remark == ""
-    assert restore(make_checkpoints(tmp_path, make_adapter())).step == 10
-    checkpoints.save(Position(0, 30, 30))
-    checkpoints.wait()
-    assert checkpoints.remark == "cannot save the training state, training continues: No space left on device"
-    assert restore(make_checkpoints(tmp_path, make_adapter())).step == 30
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
-    checkpoints.save(Position(0, 40, 40))
-    assert checkpoints.remark == ""
-
-
-@pytest.fixture
-def left_parts(tmp_path, monkeypatch):
-    """Returns checkpoints whose save in the background has failed and left parts."""
-    checkpoints = fail_in_background(tmp_path, monkeypatch)
-    assert list(tmp_path.glob("step-20.*"))
-    yield checkpoints
-    monkeypatch.undo()
-    checkpoints.save(Position(0, 40, 40))  # collects the error
-    checkpoints.wait()
-
-
-def test_parts_of_a_background_save_that_fails_make_room_for_the_next_one(left_parts, tmp_path, monkeypatch):
-    write, had_parts = left_parts._writer.write, []
-
-    def write_again(*arguments):
-        had_parts.append(bool(list(tmp_path.glob("step-20.*"))))
-        write(*arguments)
-
-    monkeypatch.setattr(left_parts._writer, "write", write_again)
-    left_parts.save(Position(0, 30, 30))
-    assert had_parts == [True, False], "the first call raises the error of the save before, the second one saves"
-    assert left_parts.remark
-
-
-def test_parts_of_a_background_save_are_removed_even_if_the_disk_is_still_full(left_parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(left_parts, "_find_write_problem", lambda: "full")
-    left_parts.save(Position(0, 30, 30))
-    assert left_parts.remark == "full"
-    assert not list(tmp_path.glob("step-20.*"))
-
-
 def test_incomplete_state_is_ignored(tmp_path):
     """As after a kill in the first save. The same step can be saved again."""
     adapter = make_adapter()
@@ -419,8 +319,7 @@ def test_of_several_other_states_the_furthest_is_kept(tmp_path):
 def test_a_second_save_of_a_step_keeps_the_first_until_it_is_complete(tmp_path, monkeypatch):
     """As at the end of an epoch whose last step was saved, if it is killed then."""
     adapter, after = make_adapter(), make_adapter()
-    checkpoints = make_checkpoints(tmp_path, adapter, keep_checkpoints=2)
-    checkpoints.save(Position(0, 9, 9))
+    checkpoints = make_checkpoints(tmp_path, adapter)
     checkpoints.save(Position(0, 10, 10))
     adapter.optimizer.learning_rate.assign(0.01)
     with monkeypatch.context() as patched:
@@ -433,11 +332,6 @@ def test_a_second_save_of_a_step_keeps_the_first_until_it_is_complete(tmp_path, 
         checkpoints.save(Position(epoch, 0, 10))
         assert restore(make_checkpoints(tmp_path, after)) == Position(epoch, 0, 10)
     assert float(after.optimizer.learning_rate) == pytest.approx(0.01)
-    kept = {path.name.partition(".")[0] for path in tmp_path.iterdir()}
-    assert len(kept) == 3
-    assert {"step-9", "state"} < kept
-    checkpoints.keep(str(tmp_path / "kept"), 10)
-    assert {file.name.partition(".")[0] for file in (tmp_path / "kept").iterdir()} == {"checkpoint", "step-9", "step-10"}
 
 
 def raise_interrupt(*_):

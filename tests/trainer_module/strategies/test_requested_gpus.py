@@ -48,7 +48,7 @@ def test_gpus_that_a_launcher_divides_are_counted():
     [
         (Distribution("one_device"), CHIEF_TASK, {}),
         (Distribution("one_device", accelerator_type="cpu"), CHIEF_TASK, {REQUESTED_GPUS: "1"}),
-        (Distribution("mirrored", devices="CPU:0,CPU:1"), CHIEF_TASK, {REQUESTED_GPUS: "1"}),
+        (Distribution("mirrored", accelerator_type="cpu"), CHIEF_TASK, {REQUESTED_GPUS: "1"}),
         (Distribution("parameter_server", num_workers=2), CHIEF_TASK, {REQUESTED_GPUS: "1"}),
         (Distribution("parameter_server", num_workers=2), ClusterTask("ps", 0), {REQUESTED_GPUS: "1"}),
         (Distribution("one_device"), CHIEF_TASK, {REQUESTED_GPUS: "1", "CUDA_VISIBLE_DEVICES": ""}),

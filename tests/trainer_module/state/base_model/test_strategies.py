@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 RULES = "dense/kernel = unsharded, model; dense/bias = model; dense_1/kernel = model, unsharded"
 SHAPES = {
     "default": Distribution("default", accelerator_type="cpu"),
-    "one_device": Distribution("one_device", devices="CPU:1"),
+    "one_device": Distribution("one_device", accelerator_type="cpu"),
     "mirrored": Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
     "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
     "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),

@@ -23,7 +23,7 @@ test-line:
 lint: env
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/python tests/typecheck.py
+	.venv/bin/mypy
 
 # Many of these tests wait.
 unit: env

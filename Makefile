@@ -24,7 +24,7 @@ lint: env
 	$(MAKE) --no-print-directory site
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/python tests/typecheck.py
+	.venv/bin/mypy
 
 # The documentation as a site, in site/. A broken link or a page that the navigation lacks
 # fails it, but not with --quiet, which drops the warnings that --strict counts. The

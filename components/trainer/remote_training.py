@@ -22,7 +22,7 @@ from tfx_distribute.components.launchers.launcher import LauncherSettings, Limit
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
-from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
     TfxDistributeError,
@@ -270,7 +270,7 @@ def holding(own_lease: lease.Lease) -> Iterator[Callable[[], bool]]:
     has_ended, is_lost = threading.Event(), threading.Event()
 
     def renew() -> None:
-        while not has_ended.wait(lease.RENEW_SECONDS):
+        while not has_ended.wait(timeouts.LEASE_RENEW_SECONDS):
             try:
                 own_lease.renew()
                 if own_lease.is_lost():

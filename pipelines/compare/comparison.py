@@ -8,7 +8,7 @@ from tfx_distribute.pipelines.compare.combinations import Combination
 from tfx_distribute.pipelines.compare.measurement import Measurement
 
 # Parameters that make a training larger.
-SIZE_PARAMETERS = ("num_workers", "accelerator_count", "num_parameter_servers", "mesh", "devices")
+SIZE_PARAMETERS = ("num_workers", "accelerator_count", "num_parameter_servers", "mesh")
 
 Measured = tuple[Combination, Measurement]
 

@@ -49,8 +49,8 @@ class SingleProcesses:
         }
         code = (
             "import sys; from tfx_distribute.trainer_module import process; "
-            "from tfx_distribute.trainer_module.liveness import peer_loss; "
-            "peer_loss.GONE_SECONDS = 3.0; "  # those that serve the chief leave soon after it
+            "from tfx_distribute.trainer_module import timeouts; "
+            "timeouts.CHIEF_GONE_SECONDS = 3.0; "  # those that serve the chief leave soon after it
             f"{settings}; sys.exit(process.main({str(self._folder / 'job.json')!r}))"
         )
         with self._log(role).open("wb") as log:

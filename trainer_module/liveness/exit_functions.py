@@ -18,9 +18,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.liveness import exit_codes
-
-SECONDS = 10.0  # for all of them: one may wait for a service that does not respond
 
 _functions: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
 
@@ -44,7 +43,7 @@ def end(code: int, is_child: bool = False) -> NoReturn:
     """Calls the recorded functions, the last one first, and ends this process.
 
     As in Python, an error of one is printed and does not keep the others from running.
-    The process ends after `SECONDS` at the latest, and also if something fails here.
+    The process ends after ten seconds at the latest, and also if something fails here.
 
     After a failure, TensorFlow's own functions are not called: they wait for storage or
     a TPU that may be the reason of the failure, and print its consequences after it.
@@ -74,7 +73,7 @@ def _is_skipped_after_failure(function: Callable[..., Any]) -> bool:
 
 def _start_timer(code: int) -> bool:
     """Starts to limit the time; returns False if this process may start no thread."""
-    timer = threading.Timer(SECONDS, _give_up, [code])
+    timer = threading.Timer(timeouts.EXIT_FUNCTIONS_SECONDS, _give_up, [code])
     timer.daemon = True
     try:
         timer.start()
@@ -94,7 +93,10 @@ def _call_all() -> None:
 
 
 def _give_up(code: int) -> NoReturn:
-    print(f"functions of atexit took longer than {SECONDS:g} s; this process ends without them", file=sys.stderr)
+    print(
+        f"functions of atexit took longer than {timeouts.EXIT_FUNCTIONS_SECONDS:g} s; this process ends without them",
+        file=sys.stderr,
+    )
     _exit(code)
 
 

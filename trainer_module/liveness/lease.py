@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.liveness import exit_codes, preemption
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
@@ -28,12 +28,6 @@ from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 
 # Environment variable: path or address of the lease; if unset, there is no lease.
 LEASE_VARIABLE = "TFX_DISTRIBUTE_FOLLOWED"
-RENEW_SECONDS = 60.0
-# Longer than a step waits for a cluster that does not answer, and longer than it takes
-# for the step to be started again.
-ABANDONED_SECONDS = 1800.0
-# How much longer processes other than the chief stay: it may need them to save.
-AFTER_CHIEF_SECONDS = 300.0
 
 
 class Lease:
@@ -116,14 +110,14 @@ def watch(is_chief: bool) -> None:
       is_chief: True in the chief, which ends first.
     """
     path = find()
-    seconds = ABANDONED_SECONDS + (0.0 if is_chief else AFTER_CHIEF_SECONDS)
+    seconds = timeouts.ABANDONED_SECONDS + (0.0 if is_chief else timeouts.AFTER_CHIEF_SECONDS)
     if path:
         leave = functools.partial(_leave, seconds)
         threading.Thread(target=_watch, args=(path, seconds, leave), daemon=True, name="lease-monitor").start()
 
 
 def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
-    poll = min(RENEW_SECONDS, seconds / 10)
+    poll = min(timeouts.LEASE_RENEW_SECONDS, seconds / 10)
     clock = RunningClock(longest_gap=2 * poll)  # a suspended process misses renewals
     lease, renewed_at = None, 0.0
     while clock.seconds() - renewed_at < seconds:

@@ -8,17 +8,12 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.liveness import lease, listening, outages
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
-
-# How long a process waits for the chief to start. One with a lease waits for as long as
-# a step follows the training: machines may be short.
-COME_SECONDS = 3600.0
-GONE_SECONDS = 30.0  # how long the chief may be away before it counts as gone
-NAMELESS_SECONDS = 600.0  # the same while the name service does not answer
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
@@ -118,14 +113,14 @@ class ChiefMonitor:
         self._refused_since: float | None = None
 
     def has_gone(self) -> bool:
-        """Returns True if the chief was there, and has been missing for `GONE_SECONDS`.
+        """Returns True if the chief was there, and has been missing for long.
 
         Call this again and again: it counts from the first call that misses the chief.
         A name service that does not answer says nothing about the chief, for a while.
 
         Raises:
-          PeerLostError: The chief has not started within `COME_SECONDS`, and this
-            process has no lease.
+          PeerLostError: The chief has not started in time, and this process has no
+            lease.
         """
         now = time.monotonic()
         obstacle = listening.find_obstacle(self._address)
@@ -137,9 +132,10 @@ class ChiefMonitor:
             self._refused_since = None
         elif self._refused_since is None:
             self._refused_since = now
-        if not self._has_come and now - self._started > COME_SECONDS and not lease.find():
+        if not self._has_come and now - self._started > timeouts.CHIEF_COMES_SECONDS and not lease.find():
             raise PeerLostError(
-                f"{self._task} waited {COME_SECONDS:g} s for the chief at {self._address}, which did not start"
+                f"{self._task} waited {timeouts.CHIEF_COMES_SECONDS:g} s for the chief at {self._address}, which did not "
+                "start"
             )
-        is_refused = self._refused_since is not None and now - self._refused_since > GONE_SECONDS
-        return self._has_come and (is_refused or now - self._missing_since > NAMELESS_SECONDS)
+        is_refused = self._refused_since is not None and now - self._refused_since > timeouts.CHIEF_GONE_SECONDS
+        return self._has_come and (is_refused or now - self._missing_since > timeouts.CHIEF_NAMELESS_SECONDS)

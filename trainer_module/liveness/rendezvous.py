@@ -9,12 +9,10 @@ import contextlib
 import socket
 from collections.abc import Callable, Mapping
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask
 from tfx_distribute.trainer_module.liveness import listening
 from tfx_distribute.trainer_module.liveness.peer_loss import cluster_spec
-
-POLL_SECONDS = 1.0
-REPORT_SECONDS = 60.0  # until the first report; each later one takes twice as long
 
 
 def meet(task: ClusterTask, report: Callable[[str], None]) -> None:
@@ -53,13 +51,13 @@ def _listen(port: int) -> contextlib.AbstractContextManager[socket.socket]:
 
 
 def _wait_for(peers: Mapping[ClusterTask, str], report: Callable[[str], None]) -> None:
-    seconds = REPORT_SECONDS
+    seconds = timeouts.RENDEZVOUS_REPORT_SECONDS
     has_waited = True
     while has_waited:  # one may go while another one is waited for
         has_waited = False
         for peer, address in peers.items():
             has_waited = has_waited or not listening.listens(address)
-            while not listening.wait_for([address], seconds, POLL_SECONDS):
+            while not listening.wait_for([address], seconds, timeouts.RENDEZVOUS_POLL_SECONDS):
                 report(_describe(peer, address))
                 seconds *= 2
 

@@ -7,11 +7,11 @@ waits for them. Imports no TensorFlow.
 
 from collections.abc import Mapping
 
+from tfx_distribute.trainer_module import timeouts
+
 # Environment variable: seconds from SIGTERM to SIGKILL, where they are not the usual
 # ones.
 GRACE = "TFX_DISTRIBUTE_TERMINATION_GRACE_SECONDS"
-# Kubernetes's default, and what Compute Engine gives to a spot machine of Vertex AI.
-USUAL_SECONDS = 30.0
 SAVING_SHARE = 0.75
 LAUNCHER_SHARE = 5 / 6  # longer than processes save, and with time for their end
 
@@ -39,4 +39,4 @@ def launcher_seconds(environment: Mapping[str, str]) -> float:
 
 
 def _find_grace(environment: Mapping[str, str]) -> float:
-    return float(environment.get(GRACE, USUAL_SECONDS))
+    return float(environment.get(GRACE, timeouts.TERMINATION_SECONDS))

@@ -14,6 +14,7 @@ import threading
 import time
 from types import FrameType
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
@@ -22,9 +23,6 @@ from tfx_distribute.trainer_module.reporting import last_words
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import Reporter
 
-SIGN_SECONDS = 1.0
-REPORT_SECONDS = 60.0  # without progress until the first report; doubles after each one
-GIVE_UP_SECONDS = 20.0  # for writing the reason before the process ends
 # A process inside TensorFlow may only be waiting for a peer. It is reported and ended
 # later than one outside, so that the message names the peer that all are waiting for.
 WAITING_FACTOR = 1.25
@@ -49,11 +47,11 @@ def start(reporter: Reporter, task: ClusterTask, timeout: float) -> None:
 
 def _watch(reporter: Reporter, task: ClusterTask, timeout: float, thread: int) -> None:
     clock = RunningClock()
-    first_report = min(REPORT_SECONDS, timeout / 2) if timeout else REPORT_SECONDS
+    first_report = min(timeouts.STALL_REPORT_SECONDS, timeout / 2) if timeout else timeouts.STALL_REPORT_SECONDS
     activity, since, report_after = reporter.activity, 0.0, first_report
     while True:
         reporter.give_sign_of_life()
-        time.sleep(SIGN_SECONDS)
+        time.sleep(timeouts.SIGN_SECONDS)
         now = clock.seconds()
         if reporter.activity is not activity:
             activity, since, report_after = reporter.activity, now, first_report
@@ -98,7 +96,7 @@ def _give_up(message: str) -> None:
         # In another thread, since the storage of the log or the file may not respond.
         writer = threading.Thread(target=_write_reason, args=(message,), daemon=True, name="reason")
         writer.start()
-        writer.join(GIVE_UP_SECONDS)
+        writer.join(timeouts.REASON_SECONDS)
         last_words.say("failed", message)
     finally:
         os._exit(exit_codes.NO_PROGRESS)

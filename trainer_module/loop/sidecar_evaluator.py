@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
@@ -37,14 +37,8 @@ from tfx_distribute.trainer_module.state.base_model import warm_start
 from tfx_distribute.trainer_module.state.best_model import BestModel
 from tfx_distribute.trainer_module.state.checkpoint import remove_others, save_and_discard
 
-POLL_SECONDS = 0.5
 # An evaluator that is slower than training skips to the latest checkpoint.
 MAX_CHECKPOINTS = 3
-SIGN_SECONDS = 15.0  # between two signs of life of the evaluator
-# How long the evaluator may show no sign of life before the chief stops waiting for its
-# last metrics: enough for a new pod on a new machine.
-SILENT_SECONDS = 600.0
-PART_SECONDS = 60.0  # in which the chief removes a checkpoint that a later one replaces
 _PREFIX = "epoch-"  # of the checkpoints
 
 
@@ -149,8 +143,7 @@ class SidecarCheckpointWriter:
 
         Returns:
           In the chief, the metrics; None if the evaluator could not get the checkpoint,
-          or has shown no life for `SILENT_SECONDS`. In other processes, an empty dict
-          at once.
+          or has shown no life for long. In other processes, an empty dict at once.
         """
         if not self._is_chief:
             return {}
@@ -174,10 +167,10 @@ class SidecarCheckpointWriter:
             latest_sign = atomic_files.read(self._life_file)
             if latest_sign != sign:
                 sign, seen_at = latest_sign, clock.seconds()
-            elif clock.seconds() - seen_at >= SILENT_SECONDS:
-                self.remark = f"the evaluator has shown no sign of life for {SILENT_SECONDS:g} s"
+            elif clock.seconds() - seen_at >= timeouts.EVALUATOR_SILENT_SECONDS:
+                self.remark = f"the evaluator has shown no sign of life for {timeouts.EVALUATOR_SILENT_SECONDS:g} s"
                 return None
-            time.sleep(POLL_SECONDS)
+            time.sleep(timeouts.EVALUATOR_POLL_SECONDS)
         return dict(json.loads(metrics))
 
 
@@ -205,11 +198,11 @@ def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: Clu
         has_gone = chief_monitor.has_gone()
         # The chief of a training that is over may have been lost just then, and come
         # again.
-        if exchange is not None and (has_gone or time.monotonic() - started > SILENT_SECONDS):
+        if exchange is not None and (has_gone or time.monotonic() - started > timeouts.EVALUATOR_SILENT_SECONDS):
             return None
         if has_gone:
             raise PeerLostError(f"{task} has lost the chief, which has not begun to train")
-        time.sleep(POLL_SECONDS)
+        time.sleep(timeouts.EVALUATOR_POLL_SECONDS)
     return exchange
 
 
@@ -225,7 +218,7 @@ def _show_life(path: str) -> None:
         while True:
             with contextlib.suppress(OSError, tf.errors.OpError):  # the next one may succeed
                 sign.take()
-            time.sleep(SIGN_SECONDS)
+            time.sleep(timeouts.EVALUATOR_SIGN_SECONDS)
 
     threading.Thread(target=renew, daemon=True, name="signs-of-life").start()
 
@@ -300,14 +293,14 @@ class _Evaluation:
         """Restores a checkpoint; returns False if a later one has replaced it.
 
         Raises:
-          tf.errors.NotFoundError: A part of it has been missing for `PART_SECONDS`.
+          tf.errors.NotFoundError: A part of it has been missing for long.
         """
         try:
             self._checkpoint.restore(path).expect_partial()
         except tf.errors.NotFoundError:
             now = time.monotonic()
             self._missing = self._missing if self._missing[0] == path else (path, now)
-            if now - self._missing[1] > PART_SECONDS:
+            if now - self._missing[1] > timeouts.CHECKPOINT_PART_SECONDS:
                 raise
             return False
         return True
@@ -357,7 +350,7 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
                     return  # it had no space to say so
                 raise PeerLostError(f"{task} has lost the chief, which has not finished")
             reporter.enter("waiting for the chief", limited=False)
-            time.sleep(POLL_SECONDS)
+            time.sleep(timeouts.EVALUATOR_POLL_SECONDS)
             continue
         reporter.enter(f"the evaluation after epoch {epoch + 1}")
         metrics = evaluation.evaluate()

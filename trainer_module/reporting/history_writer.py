@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PreemptedError, TfxDistributeError
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.reporting import last_words
@@ -30,12 +31,8 @@ from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 MIN_SECONDS = 1.0
 SHARE = 1 / 500
 FIRST_EPOCHS = 500  # `compare` trains fewer, of a few steps each
-# Between two flushes to an address. TensorBoard's writer waits as long.
-REMOTE_FLUSH_SECONDS = 30.0
-CLOSE_SECONDS = 10.0  # for writing the rest when the process ends
 # After an error of the storage, a new file is begun: there is no more to gain after so
 # many errors in a row.
-RETRY_SECONDS = 30.0
 MAX_ERRORS = 5
 _RECORD_FIELDS = {field.name for field in fields(HistoryRecord)}
 
@@ -56,7 +53,7 @@ class HistoryWriter:
         self._attempt = os.environ.get(TRY, _time_name(self._started))
         self._task = task.file_name
         self._folder = f"{model_run_dir}/{FOLDER}"
-        self._flush_seconds = REMOTE_FLUSH_SECONDS if "://" in model_run_dir else 0.0
+        self._flush_seconds = timeouts.HISTORY_FLUSH_SECONDS if "://" in model_run_dir else 0.0
         self._added_at: dict[str, float] = {}  # phase -> when its last report was added
         self._epochs_added = 0
         self._left_out: HistoryRecord | None = None  # the last epoch, unless it was added
@@ -115,7 +112,7 @@ class HistoryWriter:
         self._add_left_out()
         self._closing.set()
         self._records.put(None)
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(timeouts.HISTORY_CLOSE_SECONDS)
 
     def _add_left_out(self) -> None:
         if self._left_out:
@@ -134,7 +131,7 @@ class HistoryWriter:
                     reason = next(iter(str(error).splitlines()), type(error).__name__)
                     LOGGER.warning(f"the history cannot be written to {path}: {reason}")
                 has_warned = True
-                self._closing.wait(RETRY_SECONDS)
+                self._closing.wait(timeouts.HISTORY_RETRY_SECONDS)
 
     def _write(self, path: str) -> bool:
         """Writes a file until the end; returns True."""

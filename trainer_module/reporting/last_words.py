@@ -12,7 +12,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-SECONDS = 2.0  # for all of them: the storage may not respond
+from tfx_distribute.trainer_module import timeouts
 
 _writers: list[Callable[[str, str], None]] = []
 
@@ -32,7 +32,7 @@ def remove(writer: Callable[[str, str], None]) -> None:
 
 
 def say(phase: str, message: str) -> None:
-    """Calls the functions that were added, and returns after `SECONDS` at the latest.
+    """Calls the functions that were added, and returns in time.
 
     Args:
       phase: `failed`, or `stopped` if the process was asked to end.
@@ -47,4 +47,4 @@ def say(phase: str, message: str) -> None:
     if _writers:
         thread = threading.Thread(target=call_all, daemon=True, name="last words")
         thread.start()
-        thread.join(SECONDS)
+        thread.join(timeouts.LAST_WORDS_SECONDS)

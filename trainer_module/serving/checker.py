@@ -14,11 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import tpu_library
+from tfx_distribute.trainer_module import timeouts, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.serving import asking
-
-SECONDS = 900.0  # to load the model and to answer; a model of several GB takes minutes
 
 
 class Checker:
@@ -56,8 +54,8 @@ class Checker:
         """
         try:
             self._connection.send(questions)
-            if not self._connection.poll(SECONDS):
-                return f"it has not answered within {SECONDS:g} s"
+            if not self._connection.poll(timeouts.MODEL_CHECK_SECONDS):
+                return f"it has not answered within {timeouts.MODEL_CHECK_SECONDS:g} s"
             answer = self._connection.recv()
         except (EOFError, OSError):
             self._process.join(1.0)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.errors import TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
@@ -30,10 +30,6 @@ from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
 PREFIX = "step-"
 # Errors of a storage that say nothing about the state, besides outages.
 _REFUSALS = (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError, tf.errors.UnknownError)
-# If saves depend on time only, the first one comes this soon. Each interval after it is
-# twice as long, up to `save_checkpoints_secs`. This way even a training that fails in
-# its first minute has something to resume from.
-FIRST_SAVE_SECONDS = 5.0
 # A save may take at most this share of the interval before the next one; if it takes
 # longer, the interval grows.
 MAX_SAVING_SHARE = 0.1
@@ -110,7 +106,7 @@ class Checkpoints:
         self._saved_step, self._saved_at = 0, time.monotonic()
         self._saving_seconds = 0.0  # for which training waited for the last save
         seconds = fault_tolerance.save_checkpoints_secs
-        self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(FIRST_SAVE_SECONDS, seconds)
+        self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(timeouts.FIRST_SAVE_SECONDS, seconds)
         self._complete_state = ""  # name of the newest one
         self._others: list[state_document.Document] = []  # of states with other settings
         self._in_doubt = ""  # name of a state that the folder's document may name or not
@@ -211,7 +207,7 @@ class Checkpoints:
         """
         if step == self._saved_step or not self._folder:
             return False
-        shortest_interval = max(FIRST_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
+        shortest_interval = max(timeouts.FIRST_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
         return time.monotonic() - self._saved_at >= shortest_interval
 
     def steps_until_due(self, step: int) -> int:

@@ -13,14 +13,13 @@ from typing import Any
 import tensorflow as tf
 from typing_extensions import override
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
 from tfx_distribute.trainer_module.liveness import listening
 from tfx_distribute.trainer_module.strategies import requested_gpus, tpu
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
-
-SERVERS_LISTEN_SECONDS = 60.0
 
 _current: tf.distribute.Strategy | None = None
 _asked_for = False
@@ -202,7 +201,7 @@ def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
     # Then TensorFlow waits for those that still do not listen.
-    listening.wait_for([*cluster.get("worker", ()), *cluster.get("ps", ())], SERVERS_LISTEN_SECONDS)
+    listening.wait_for([*cluster.get("worker", ()), *cluster.get("ps", ())], timeouts.SERVERS_LISTEN_SECONDS)
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 

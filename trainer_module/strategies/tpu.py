@@ -9,13 +9,13 @@ import threading
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCAL = "local"  # the TPU of this VM, as TPUClusterResolver calls it
-CONNECT_SECONDS = 60.0
 
 
-def connect(name: str, seconds: float = CONNECT_SECONDS) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+def connect(name: str, seconds: float = timeouts.TPU_CONNECT_SECONDS) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     """Connects to a TPU and initializes it for `TPUStrategy`.
 
     Args:

@@ -17,7 +17,7 @@ from tfx_distribute.components.launchers.launcher import Launcher, State
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, remote_training
-from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
@@ -325,7 +325,7 @@ def test_folders_whose_lease_ended_a_day_ago_are_removed(trained, tmp_path):
 
 
 def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "LEASE_RENEW_SECONDS", 0.05)
     seen = set()
 
     def watch(job):
@@ -340,7 +340,7 @@ def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
 
 
 def test_a_training_that_another_attempt_follows_is_left_alone(trained, stops, tmp_path, monkeypatch):
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "LEASE_RENEW_SECONDS", 0.05)
 
     def be_replaced(job):
         lease.Lease(os.path.join(os.path.dirname(job.outputs.result_file), "followed.json")).take()

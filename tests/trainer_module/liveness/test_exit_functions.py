@@ -7,6 +7,7 @@ import pytest
 
 START = """
 import atexit, os, sys, time
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.liveness import exit_functions
 atexit.register(print, "of another")
 exit_functions.record()
@@ -27,7 +28,7 @@ def end(code: str) -> "subprocess.CompletedProcess[str]":
         ("atexit.register(print, 1)\natexit.register(sys.exit, 5)\natexit.register(lambda: 1 / 0)", "1\n"),
         ("atexit.register(lambda: atexit.register(print, 1))", "1\n"),
         ("@atexit.register\ndef last():\n    print(1)", "1\n"),
-        ("exit_functions.SECONDS = 0.1\natexit.register(print, 1)\natexit.register(time.sleep, 60)", ""),
+        ("timeouts.EXIT_FUNCTIONS_SECONDS = 0.1\natexit.register(print, 1)\natexit.register(time.sleep, 60)", ""),
     ],
 )
 def test_functions_of_the_module_run_and_no_others(code, printed):

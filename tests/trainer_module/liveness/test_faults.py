@@ -110,9 +110,10 @@ DIES_BETWEEN_EPOCHS = """
 import os, signal, time
 import tensorflow as tf
 from model import build_model
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.state import checkpoint
 
-checkpoint.FIRST_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
+timeouts.FIRST_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
 
 class Dies(tf.keras.callbacks.Callback):
     def __init__(self, file):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from running import wait_until
 from single_processes import SingleProcesses
 
-from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
 from tfx_distribute.trainer_module.liveness import exit_codes, lease
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
@@ -20,7 +20,7 @@ from tfx_distribute.trainer_module.liveness.failure_report import Failure
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(lease, "ABANDONED_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "ABANDONED_SECONDS", 1.0)
 
 
 def test_signs_of_life_say_when(tmp_path):
@@ -94,7 +94,7 @@ def test_whoever_is_followed_stays(quick, tmp_path):
 
     thread = threading.Thread(target=renew)
     thread.start()
-    threading.Thread(target=lease._watch, args=(path, lease.ABANDONED_SECONDS, left.set), daemon=True).start()
+    threading.Thread(target=lease._watch, args=(path, timeouts.ABANDONED_SECONDS, left.set), daemon=True).start()
     thread.join()
     assert not left.is_set()
     wait_until(left.is_set)  # nobody renews it now
@@ -102,7 +102,7 @@ def test_whoever_is_followed_stays(quick, tmp_path):
 
 def test_a_file_that_never_comes_is_no_sign_of_life(quick, tmp_path):
     left = threading.Event()
-    lease._watch(str(tmp_path / "followed.json"), lease.ABANDONED_SECONDS, left.set)
+    lease._watch(str(tmp_path / "followed.json"), timeouts.ABANDONED_SECONDS, left.set)
     assert left.is_set()
 
 
@@ -114,7 +114,7 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, forked_trainings,
         outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
     )
     with SingleProcesses(forked_trainings, job, tmp_path, has_lease=True) as processes:
-        processes.start("chief", "from tfx_distribute.trainer_module.liveness import lease; lease.ABANDONED_SECONDS = 8.0")
+        processes.start("chief", "from tfx_distribute.trainer_module import timeouts; timeouts.ABANDONED_SECONDS = 8.0")
         code = processes.wait(120)["chief"]
     assert code == exit_codes.ABANDONED, processes.output("chief")
     assert exit_codes.is_final(code), "controllers must not start it again"
@@ -138,8 +138,8 @@ def test_a_process_whose_peers_have_no_machine_leaves_when_nobody_follows(
 ):
     """Until then it waits: a limit of its own would fail the training."""
     settings = (
-        "from tfx_distribute.trainer_module.liveness import lease, peer_loss; peer_loss.COME_SECONDS = 1.0; "
-        "lease.ABANDONED_SECONDS, lease.AFTER_CHIEF_SECONDS = 5.0, 2.0"
+        "from tfx_distribute.trainer_module import timeouts; timeouts.CHIEF_COMES_SECONDS = 1.0; "
+        "timeouts.ABANDONED_SECONDS, timeouts.AFTER_CHIEF_SECONDS = 5.0, 2.0"
     )
     with SingleProcesses(
         forked_trainings, replace(cluster.job, distribution=distribution), tmp_path, has_lease=True

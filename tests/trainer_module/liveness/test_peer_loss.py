@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import DataError, PeerLostError, TrainingError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.training_job import UserModule
@@ -83,7 +84,7 @@ def test_what_could_not_be_saved_for_a_lost_process_is_its_loss(module, error, m
 
 def test_wait_for_a_chief_that_never_starts(module, monkeypatch):
     """One with a lease waits on; one without ends, and is worth another try."""
-    monkeypatch.setattr(peer_loss, "COME_SECONDS", -1.0)
+    monkeypatch.setattr(timeouts, "CHIEF_COMES_SECONDS", -1.0)
     monitor = peer_loss.ChiefMonitor(ClusterTask("worker", 0))
     monkeypatch.setenv(lease.LEASE_VARIABLE, "followed.json")
     assert not monitor.has_gone()

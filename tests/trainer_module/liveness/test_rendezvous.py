@@ -9,6 +9,7 @@ import pytest
 from running import free_port, wait_until
 from single_processes import SingleProcesses
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.liveness import lease, listening, rendezvous
@@ -17,8 +18,8 @@ from tfx_distribute.trainer_module.liveness import lease, listening, rendezvous
 @pytest.fixture
 def meet(monkeypatch):
     """Starts a process's wait in a thread; returns the thread and its reports."""
-    monkeypatch.setattr(rendezvous, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(rendezvous, "REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(timeouts, "RENDEZVOUS_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "RENDEZVOUS_REPORT_SECONDS", 0.2)
 
     def start(cluster, role, index, task):
         addresses = {name: [f"localhost:{port}" for port in ports] for name, ports in cluster.items()}
@@ -88,7 +89,7 @@ def test_what_a_process_waits_for(monkeypatch, error, words):
         raise error
 
     monkeypatch.setattr(socket, "create_connection", fail)
-    monkeypatch.setattr(rendezvous, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(timeouts, "RENDEZVOUS_REPORT_SECONDS", 0.0)
     reports = []
 
     def report(message):

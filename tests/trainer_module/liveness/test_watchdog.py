@@ -13,10 +13,11 @@ from tfx_distribute.trainer_module.liveness.failure_report import Failure
 
 STUCK = """
 import sys, time
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.liveness import watchdog
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.reporting.progress import Reporter
-watchdog.GIVE_UP_SECONDS = 2.0
+timeouts.REASON_SECONDS = 2.0
 watchdog.start(Reporter(None), CHIEF_TASK, 1.0)
 time.sleep(600)
 """
@@ -51,4 +52,4 @@ def test_storage_that_does_not_answer_is_not_waited_for(tmp_path):
     code, printed = give_up(tmp_path / "error")
     assert code == exit_codes.NO_PROGRESS
     assert "chief made no progress" in printed
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 100

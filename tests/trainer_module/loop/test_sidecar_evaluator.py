@@ -11,7 +11,7 @@ import tensorflow as tf
 from full_disk import no_space
 from single_processes import SingleProcesses
 
-from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult, UserModule
 from tfx_distribute.trainer_module.liveness import lease
@@ -36,8 +36,8 @@ def test_evaluator_counts_the_replicas_that_the_chief_has(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("has_come", [True, False])
 def test_evaluator_that_starts_after_the_end_has_nothing_to_do(tmp_path, monkeypatch, has_come):
-    monkeypatch.setattr(sidecar_evaluator, "SILENT_SECONDS", 0.1)
-    monkeypatch.setattr(sidecar_evaluator, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "EVALUATOR_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(timeouts, "EVALUATOR_POLL_SECONDS", 0.05)
     Exchange("folder", 2).write(str(tmp_path))
     sidecar_evaluator.announce_end(str(tmp_path))
     chief_monitor = Mock(**{"has_gone.return_value": has_come})
@@ -55,8 +55,8 @@ def writer(tmp_path):
 
 def test_chief_waits_while_the_evaluator_shows_life(writer, tmp_path, monkeypatch):
     """The last evaluation may take hours."""
-    monkeypatch.setattr(sidecar_evaluator, "SILENT_SECONDS", 1.0)
-    monkeypatch.setattr(sidecar_evaluator, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "EVALUATOR_SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "EVALUATOR_POLL_SECONDS", 0.05)
     finished = []
     thread = threading.Thread(target=lambda: finished.append(writer.finish()))
     thread.start()
@@ -71,7 +71,7 @@ def test_chief_waits_while_the_evaluator_shows_life(writer, tmp_path, monkeypatc
 
 
 def test_chief_does_not_wait_for_an_evaluator_without_life(writer, tmp_path, monkeypatch):
-    monkeypatch.setattr(sidecar_evaluator, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(timeouts, "EVALUATOR_SILENT_SECONDS", 0.2)
     assert writer.finish() is None
     (folder,) = (tmp_path / "evaluator").iterdir()
     assert not list(folder.iterdir()), "an evaluator that comes now has nothing left to do"
@@ -127,10 +127,9 @@ FULL = """
 import tensorflow as tf
 from full_disk import no_space
 from model import build_model
-from tfx_distribute.trainer_module import atomic_files
-from tfx_distribute.trainer_module.liveness import peer_loss
+from tfx_distribute.trainer_module import atomic_files, timeouts
 
-peer_loss.GONE_SECONDS = 2.0
+timeouts.CHIEF_GONE_SECONDS = 2.0
 write = atomic_files.write
 
 def write_if_no_exchange(path, text, **options):
@@ -174,7 +173,7 @@ def test_model_is_not_lost_without_an_evaluator(cluster, forked_trainings, tmp_p
         training_options=TrainingOptions(32, epochs=2, export_best="val_loss"),
         outputs=replace(cluster.job.outputs, checkpoint_dir=str(tmp_path / "state")),
     )
-    settings = "from tfx_distribute.trainer_module.loop import sidecar_evaluator; sidecar_evaluator.SILENT_SECONDS = 1.0"
+    settings = "from tfx_distribute.trainer_module import timeouts; timeouts.EVALUATOR_SILENT_SECONDS = 1.0"
     roles = [role for role in replicas_of_roles(distribution) if role != "evaluator"]
     with SingleProcesses(forked_trainings, job, tmp_path) as processes:
         for role in roles:
@@ -204,7 +203,7 @@ def test_evaluator_that_outlives_its_chief_evaluates_again(cluster, forked_train
         "export.export = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
     )
     with SingleProcesses(forked_trainings, job, tmp_path) as processes:
-        processes.start("evaluator", "peer_loss.GONE_SECONDS = 100.0")
+        processes.start("evaluator", "timeouts.CHIEF_GONE_SECONDS = 100.0")
         processes.start("chief", lost)
         assert processes.end_of("chief") == -signal.SIGKILL, processes.output("chief")
         processes.start("chief")

@@ -5,6 +5,7 @@ import time
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PreemptedError
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.reporting import history, history_writer
@@ -112,7 +113,7 @@ def test_of_many_short_epochs_the_first_ones_and_the_last_are_kept(tmp_path, mon
 
 @pytest.mark.parametrize("error", [tf.errors.UnavailableError(None, None, "503"), OSError()])
 def test_after_an_error_of_the_storage_the_history_goes_on(tmp_path, monkeypatch, writer, error):
-    monkeypatch.setattr(history_writer, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(timeouts, "HISTORY_RETRY_SECONDS", 0.1)
     flush, errors = tf.io.gfile.GFile.flush, [None, error]
 
     def fail_once(file):
@@ -130,7 +131,7 @@ def test_after_an_error_of_the_storage_the_history_goes_on(tmp_path, monkeypatch
 
 
 def test_nothing_piles_up_after_giving_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(history_writer, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(timeouts, "HISTORY_RETRY_SECONDS", 0.01)
     (tmp_path / "run").write_text("a file")
     writer = history_writer.HistoryWriter(str(tmp_path / "run"), WORKER)
     until(lambda: not writer._thread.is_alive())

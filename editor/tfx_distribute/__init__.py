@@ -1,0 +1,1 @@
+../../src/tfx_distribute/__init__.py

@@ -1,0 +1,61 @@
+"""Lists how long the processes of a training wait, in seconds.
+
+Launchers have their own: these are of what runs in a training process.
+"""
+
+# Between two renewals of the lease by the pipeline step.
+LEASE_RENEW_SECONDS = 60.0
+# Without a renewal, until the chief ends. Longer than a step waits for a cluster that
+# does not answer, and longer than it takes for the step to be started again.
+ABANDONED_SECONDS = 1800.0
+# How much longer processes other than the chief stay: it may need them to save.
+AFTER_CHIEF_SECONDS = 300.0
+# Until the chief has started. A process with a lease waits for as long as a step
+# follows the training: machines may be short.
+CHIEF_COMES_SECONDS = 3600.0
+# How long the chief may refuse connections before it counts as gone.
+CHIEF_GONE_SECONDS = 30.0
+# The same while the name service does not answer.
+CHIEF_NAMELESS_SECONDS = 600.0
+# Between two looks for the other processes of the cluster.
+RENDEZVOUS_POLL_SECONDS = 1.0
+# Until the first report of who is missing; each later one takes twice as long.
+RENDEZVOUS_REPORT_SECONDS = 60.0
+# Until parameter servers listen. Then TensorFlow waits for them, without a word.
+SERVERS_LISTEN_SECONDS = 60.0
+# Until a TPU answers.
+TPU_CONNECT_SECONDS = 60.0
+# Between two signs of life, which a launcher on the same machine looks for.
+SIGN_SECONDS = 1.0
+# Without progress, until the first report; each later one takes twice as long.
+STALL_REPORT_SECONDS = 60.0
+# For a stuck process to write its reason before it ends.
+REASON_SECONDS = 20.0
+# From SIGTERM to SIGKILL: Kubernetes's default, and what Compute Engine gives to a spot
+# machine of Vertex AI.
+TERMINATION_SECONDS = 30.0
+# For all functions of `atexit`: one may wait for a service that does not answer.
+EXIT_FUNCTIONS_SECONDS = 10.0
+# For all last words of a process: the storage may not answer.
+LAST_WORDS_SECONDS = 2.0
+# Between two looks for the next checkpoint, and for the evaluator's result.
+EVALUATOR_POLL_SECONDS = 0.5
+# Between two signs of life of the evaluator.
+EVALUATOR_SIGN_SECONDS = 15.0
+# Without a sign of life, until the chief stops waiting for the evaluator's last
+# metrics: enough for a new pod on a new machine.
+EVALUATOR_SILENT_SECONDS = 600.0
+# In which the chief removes a checkpoint that a later one replaces.
+CHECKPOINT_PART_SECONDS = 60.0
+# Until the first save, if saves depend on time only. Each interval after it is twice as
+# long, up to `save_checkpoints_secs`: even a training that fails in its first minute
+# has something to resume from.
+FIRST_SAVE_SECONDS = 5.0
+# Between two flushes of the history to an address. TensorBoard's writer waits as long.
+HISTORY_FLUSH_SECONDS = 30.0
+# For writing the rest of the history when the process ends.
+HISTORY_CLOSE_SECONDS = 10.0
+# After an error of the storage, until a new file of the history is begun.
+HISTORY_RETRY_SECONDS = 30.0
+# To load the exported model and to answer; a model of several GB takes minutes.
+MODEL_CHECK_SECONDS = 900.0

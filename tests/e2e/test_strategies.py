@@ -13,13 +13,13 @@ from tfx_distribute.trainer_module.job import strategy_table
 pytestmark = pytest.mark.e2e
 
 CPU = ("accelerator_type=cpu",)
-# test_digits runs `mirrored`, and most others `default`.
 RULES = "layout_rules=dense/kernel = unsharded, model; dense_1/kernel = model, unsharded"
 
 
 # Strategy -> other arguments, and the processes of the training.
 CELLS = {
     "one_device": (CPU, {"chief-0"}),
+    "mirrored": (("accelerator_count=2", *CPU), {"chief-0"}),
     "central_storage": (("accelerator_count=2", *CPU), {"chief-0"}),
     "multi_worker_mirrored": (("num_workers=2", "num_evaluators=1", *CPU), {"chief-0", "worker-0", "evaluator-0"}),
     "parameter_server": (("num_workers=2", *CPU), {"chief-0", "worker-0", "worker-1", "ps-0"}),
@@ -40,10 +40,11 @@ def run(command, root, pipeline, strategy, *more):
 
 
 def test_every_strategy_has_its_cells():
-    assert set(strategy_table.STRATEGIES) - set(CELLS) == {"default", "mirrored", "tpu"}, "the last needs a TPU"
+    assert set(strategy_table.STRATEGIES) - set(CELLS) == {"default", "tpu"}, "which needs a TPU"
 
 
-@pytest.mark.parametrize("strategy", CELLS)
+# test_digits.py has `mirrored`, and most other pipelines `default`.
+@pytest.mark.parametrize("strategy", sorted(set(CELLS) - {"mirrored"}))
 def test_digits(command, request, root, strategy):
     """The pipeline's threshold is 0.95 on held-out digits; below, it exits with 3."""
     # Workers of parameter servers do not wait for each other: the gradients of a slow

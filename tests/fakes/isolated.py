@@ -2,8 +2,8 @@
 
     unshare --user --map-root-user --net --mount python isolated.py MODE FOLDER
 
-MODE is `cut`, `full`, `read-only` or `temporary` (see `Spoil`; `full` leaves space for
-one state only), or `unguarded` (the library that guards servers cannot be loaded). The
+MODE is `cut`, `full` or `temporary` (see `Spoil`; `full` leaves space for one state
+only), or `unguarded` (the library that guards servers cannot be loaded). The
 outcome is one JSON object.
 """
 
@@ -39,30 +39,25 @@ class Spoil:
     """Breaks the environment once training is past a step.
 
     * `cut` cuts the network, and restores it once the launcher restarts the cluster.
-    * `read-only` write-protects the checkpoints.
     * `temporary` fills the temporary folder, which logs and reports go to, as soon as
       the processes have started.
 
     Args:
       mode: What to break.
-      checkpoints: Folder of the checkpoints.
       temporary: The temporary folder.
     """
 
-    def __init__(self, mode: str, checkpoints: str, temporary: Path):
-        self._mode, self._checkpoints, self._temporary, self._done = mode, checkpoints, temporary, False
+    def __init__(self, mode: str, temporary: Path):
+        self._mode, self._temporary, self._done = mode, temporary, False
 
     def __call__(self, task, progress) -> None:
         if self._mode == "cut" and progress.message and "restart" in progress.message:
             loopback("up")
         elif self._mode == "temporary":
             fill(self._temporary)
-        elif progress.step > 150 and not progress.message and not self._done:
+        elif self._mode == "cut" and progress.step > 150 and not progress.message and not self._done:
             self._done = True
-            if self._mode == "cut":
-                loopback("down")
-            elif self._mode == "read-only":
-                mount("-o", "remount,ro", self._checkpoints)
+            loopback("down")
 
 
 def fill(folder: Path) -> None:
@@ -95,7 +90,7 @@ def main(mode: str, folder: Path) -> None:
         result = cluster.train(
             distribution,
             TrainingOptions(32, epochs=20),
-            Spoil(mode, checkpoints, temporary),
+            Spoil(mode, temporary),
             fault_tolerance=fault_tolerance,
             # Epochs 6 and 7 end after steps 154 and 176, before the save of step 200.
             hparams={**cluster.job.hparams, "slow_epochs": [6, 7]},

@@ -1,15 +1,12 @@
 """Calls the exported model with raw examples in every precision and Keras version."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import export
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.declaration import declarations
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
@@ -126,11 +123,6 @@ def transformed(tmp_path_factory) -> TrainingData:
     return TrainingData(split, None, "label", str(folder / "graph"), None)
 
 
-def test_every_precision_is_exported_here():
-    (precision,) = (each for each in declarations(TrainingOptions) if each.name == "precision")
-    assert set(TOLERANCES) == set(precision.choices)
-
-
 @pytest.mark.parametrize(
     ("precision", "keras_version", "with_transform"),
     [
@@ -202,41 +194,6 @@ def test_exported_labels_are_those_of_training(cluster, tmp_path, raw, transform
     labels = signatures[name](examples=tf.constant(serialized(angles=ANGLES, **stored)))["label"]
     expected = LABELS if with_transform else ANGLES[:, :1]
     np.testing.assert_allclose(labels.numpy(), expected - 1.0, rtol=1e-6)
-
-
-RAGGED = """
-import tensorflow as tf
-
-def decode_features(features):
-    return {**features, "angles": features["angles"][: tf.cast(features["angles"][0] > 0.2, tf.int32) + 1]}
-
-class Sum(tf.keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.layer = tf.keras.layers.Dense(1, kernel_initializer="ones")
-
-    def call(self, features):
-        return self.layer(tf.ensure_shape(tf.reduce_sum(features["angles"], 1)[:, tf.newaxis], [None, 1]))
-
-def build_model(context):
-    model = Sum()
-    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
-    return model
-"""
-
-
-def test_exports_ragged_features(cluster, keras_3_server, tmp_path, raw):
-    (tmp_path / "ragged.py").write_text(RAGGED)
-    cluster.server = keras_3_server
-    cluster.train(
-        Distribution("one_device", accelerator_type="cpu"),
-        TrainingOptions(3, train_steps=1, keras_version=3),
-        module=UserModule("ragged.build_model", (str(tmp_path),)),
-        data=raw,
-    )
-    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
-    served = serve(examples=tf.constant(serialized(angles=ANGLES)))["outputs"]
-    np.testing.assert_allclose(served.numpy().ravel(), [0.1, -0.3, 0.5 + 0.6], rtol=1e-6)
 
 
 OUTPUTS = """
@@ -345,27 +302,6 @@ def test_a_task_whose_model_reads_the_label(cluster, tmp_path, raw):
     )
     serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
     assert serve(examples=tf.constant(serialized(angles=ANGLES, label=ANGLES[:, :1])))["outputs"].shape == (3, 1)
-
-
-class Unnamed(tf.keras.Model):
-    def call(self, features):
-        return {"same": features, "different": features}
-
-
-def test_checking_predictions_reads_no_transform_graph():
-    """Every training process does it, in the scope of its strategy."""
-    features = SimpleNamespace(label={"same": "same_label", "different": "different_label"})
-    value = tf.TensorSpec([None, 1])
-    unnamed = Unnamed()
-    assert unnamed.output_names is None
-    export.check_prediction(unnamed, features, {"same": value, "different": value})
-    for prediction, message in (
-        ({"same": [value], "same_0": value}, "two of the model's outputs would be served as same_0; return"),
-        ({"rows": tf.RaggedTensorSpec([None, None])}, "the model returns rows, a RaggedTensor, which cannot be served"),
-        (None, "the model returns no prediction; return"),
-    ):
-        with pytest.raises(ConfigurationError, match=f"module: {message}"):
-            export.check_prediction(unnamed, features, prediction)
 
 
 def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):

@@ -317,7 +317,6 @@ def evaluate(tmp_path_factory):
     [
         (NO_WORSE, [NAN, NAN], None, ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")),
         (NO_WORSE, [0.6, 0.6], [NAN, NAN], ("BLESSED", [], f"its {LOSS} is not finite")),
-        (NO_WORSE, [0.6, 0.6], [0.6, 0.5], ("NOT_BLESSED", ["", "hour=1"], "")),
     ],
 )
 def test_evaluated_models_are_blessed_or_not(evaluate, caplog, metric, new, baseline, expected):

@@ -313,7 +313,7 @@ def build_model(context):
 
 @pytest.mark.parametrize(
     ("strategy", "keras_version", "accumulated"),
-    [("default", 2, 2), ("mirrored", 3, 1), ("multi_worker_mirrored", 2, 1)],
+    [("default", 2, 2), ("mirrored", 3, 1)],
 )
 def test_tags_of_summaries_do_not_depend_on_the_strategy(cluster, request, strategy, keras_version, accumulated):
     """They are those of `fit`: Keras adds names of models, layers and optimizers."""

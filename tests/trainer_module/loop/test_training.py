@@ -5,7 +5,6 @@ import json
 import pytest
 from training import EXAMPLES
 
-from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
@@ -56,6 +55,7 @@ def test_callbacks_of_the_module(cluster, tmp_path):
         module=UserModule("own_callbacks.build_model", (str(tmp_path),)),
     )
     assert result.train_steps == 44, "no accuracy rises by 1 from the first epoch to the second"
+    assert cluster.messages() == ["a callback has ended the training after step 44 of 198"]
     chief, worker = (json.loads((tmp_path / name).read_text()) for name in ("True", "False"))
     assert len(chief) == 44
     assert chief == worker, "or a callback that sets the learning rate would set another one in each process"
@@ -87,12 +87,6 @@ def test_metric_of_several_values(cluster, tmp_path):
         named = [f"{prefix}_probability_{digit}" for digit in range(10)]
         assert [name for name in metrics if name.startswith(prefix)] == named
     assert sum(metrics[f"val_mean_probability_{digit}"] for digit in range(10)) == pytest.approx(1.0, rel=1e-4)
-
-
-def test_message_of_a_module_that_exits_is_reported(cluster, tmp_path):
-    (tmp_path / "own_exit.py").write_text("import sys\ndef build_model(context):\n    sys.exit('DATA_DIR is not set')\n")
-    with pytest.raises(TrainingError, match="DATA_DIR is not set"):
-        cluster.train(module=UserModule("own_exit.build_model", (str(tmp_path),)))
 
 
 def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch):
@@ -163,18 +157,3 @@ def test_processes_agree_on_the_length_of_calls(cluster, tmp_path):
         module=UserModule("own_uneven.build_model", (str(tmp_path),)),
     )
     assert result.train_steps == 400
-
-
-NOT_COMPILED = """
-import tensorflow as tf
-
-def build_model(context):
-    inputs = tf.keras.Input((64,))
-    return tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))
-"""
-
-
-def test_a_model_that_is_not_compiled_is_refused(cluster, tmp_path):
-    (tmp_path / "own_wrong.py").write_text(NOT_COMPILED)
-    with pytest.raises(TrainingError, match="own_wrong.build_model returned a model that is not compiled"):
-        cluster.train(module=UserModule("own_wrong.build_model", (str(tmp_path),)))

@@ -1,7 +1,6 @@
 """Runs Beam's portable runner Prism: its program is named by `PRISM`."""
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -43,34 +42,6 @@ def test_a_local_run_with_workers_in_its_process(command, request, prism, tmp_pa
     done = command("run", pipeline, "-p", "train_steps=20")
     assert "Sharder" in done.output
     assert done.code in (0, 3), done.output  # 3: below its threshold
-
-
-def test_a_job_service_that_does_not_answer(command, request, tmp_path):
-    with socket.create_server(("localhost", 0)) as silent:
-        endpoint = f"localhost:{silent.getsockname()[1]}"
-        pipeline = write_pipeline(request.config.rootpath, tmp_path, settings(endpoint)[0])
-        failed = command("run", pipeline)
-    assert failed.code == 1, failed.output
-    assert f"no job service has answered at {endpoint} within 15 s; start it, or write the HOST:PORT" in failed.output
-    assert "Traceback" not in failed.output
-
-
-@pytest.mark.parametrize(
-    ("workers", "message"),
-    [
-        ({"environment_type": "EXTERNAL", "environment_config": "localhost:9"}, "a worker pool listens at localhost:9"),
-        (
-            {"environment_type": "PROCESS", "environment_config": "/bin/false", "job_server_timeout": 20},
-            "no worker has answered the job service",
-        ),
-    ],
-)
-def test_workers_that_do_not_answer(command, request, prism, tmp_path, workers, message):
-    pipeline = write_pipeline(request.config.rootpath, tmp_path, {**settings(prism)[0], **workers})
-    failed = command("run", pipeline)
-    assert failed.code == 1, failed.output
-    assert message in failed.output
-    assert "Traceback" not in failed.output
 
 
 def write_pipeline(root: Path, folder: Path, beam: dict[str, object]) -> Path:

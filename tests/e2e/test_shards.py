@@ -46,21 +46,3 @@ def test_shards_that_workers_share_and_what_a_damaged_one_does(command, pipeline
     assert second.code == 1, second.output
     assert re.search(r"Sharder +cached", second.output)
     assert re.search(rf"examples: {shard}, record \d+ at byte \d+: .* bytes of the \d+ that were written", second.output)
-
-
-def test_more_shards_than_examples(command, pipeline):
-    pipeline.write_text(pipeline.read_text().replace("direct_num_workers: 2", "direct_num_workers: 1"))
-    failed = command("run", pipeline, "-p", "num_shards=400")
-    assert failed.code == 1, failed.output
-    assert "num_shards: 400 shards are asked for, but the split 'eval' has 383 examples; write at most 383" in failed.output
-    assert "Traceback" not in failed.output
-
-
-def test_dataflow_is_refused_by_a_local_run(command, pipeline):
-    text = pipeline.read_text().replace(
-        "{direct_num_workers: 2}", "{runner: dataflow, project: p, region: r, temp_location: 'gs://b/tmp'}"
-    )
-    pipeline.write_text(text)
-    refused = command("run", pipeline)
-    assert refused.code == 2, refused.output
-    assert "beam.runner: the machines of Dataflow cannot read" in refused.output

@@ -2,15 +2,13 @@
 
     unshare --user --map-root-user --net --mount python isolated.py MODE FOLDER
 
-MODE is `cut`, `full`, `read-only` or `temporary` (see `Spoil`; `full` leaves space for
-one state only), or `unguarded` (the library that guards servers cannot be loaded). The
-outcome is one JSON object.
+MODE is `cut` (of the network, until the launcher restarts the cluster), `full` (space
+for one state only), or `unguarded` (the library that guards servers cannot be loaded).
+The outcome is one JSON object.
 """
 
-import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +21,6 @@ from training import digits_cluster, write_digits
 
 from tfx_distribute.components.launchers.local import loopback as loopback_library
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance, TrainingOptions
 
 
@@ -35,41 +32,18 @@ def mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)  # noqa: S607
 
 
-class Spoil:
-    """Breaks the environment once training is past a step.
+class Cut:
+    """Cuts the network after a step, and restores it at the launcher's next restart."""
 
-    * `cut` cuts the network, and restores it once the launcher restarts the cluster.
-    * `read-only` write-protects the checkpoints.
-    * `temporary` fills the temporary folder, which logs and reports go to, as soon as
-      the processes have started.
-
-    Args:
-      mode: What to break.
-      checkpoints: Folder of the checkpoints.
-      temporary: The temporary folder.
-    """
-
-    def __init__(self, mode: str, checkpoints: str, temporary: Path):
-        self._mode, self._checkpoints, self._temporary, self._done = mode, checkpoints, temporary, False
+    def __init__(self):
+        self._done = False
 
     def __call__(self, task, progress) -> None:
-        if self._mode == "cut" and progress.message and "restart" in progress.message:
+        if progress.message and "restart" in progress.message:
             loopback("up")
-        elif self._mode == "temporary":
-            fill(self._temporary)
         elif progress.step > 150 and not progress.message and not self._done:
             self._done = True
-            if self._mode == "cut":
-                loopback("down")
-            elif self._mode == "read-only":
-                mount("-o", "remount,ro", self._checkpoints)
-
-
-def fill(folder: Path) -> None:
-    """Fills the file system of a folder."""
-    with contextlib.suppress(OSError), open(folder / "full", "ab", buffering=0) as file:
-        while True:
-            file.write(b"x" * 1024)
+            loopback("down")
 
 
 def main(mode: str, folder: Path) -> None:
@@ -85,29 +59,14 @@ def main(mode: str, folder: Path) -> None:
         # Space for one state of about 130 KiB, or for many.
         mount("-t", "tmpfs", "-o", "size=200k" if mode == "full" else "size=10m", "tmpfs", checkpoints)
         fault_tolerance = FaultTolerance(save_checkpoints_secs=0, save_checkpoints_steps=100, heartbeat_timeout_secs=3)
-        distribution = STRATEGIES["multi_worker_mirrored"]
-        temporary = folder / "temporary"
-        temporary.mkdir()
-        refused = ""
-        if mode == "temporary":
-            mount("-t", "tmpfs", "-o", "size=400k", "tmpfs", str(temporary))
-            cluster.folder = temporary  # for the job document, the reports and the logs
         result = cluster.train(
-            distribution,
+            STRATEGIES["multi_worker_mirrored"],
             TrainingOptions(32, epochs=20),
-            Spoil(mode, checkpoints, temporary),
+            Cut() if mode == "cut" else None,
             fault_tolerance=fault_tolerance,
             # Epochs 6 and 7 end after steps 154 and 176, before the save of step 200.
             hparams={**cluster.job.hparams, "slow_epochs": [6, 7]},
         )
-        free = shutil.disk_usage(temporary).free
-        if mode == "temporary":
-            try:
-                (temporary / "job.json").unlink()
-                fill(temporary)
-                cluster.train(distribution)
-            except TrainingError as error:
-                refused = str(error)
         state = json.loads((Path(checkpoints) / "state.json").read_text())
     print(
         json.dumps(
@@ -115,8 +74,6 @@ def main(mode: str, folder: Path) -> None:
                 "train_steps": result.train_steps,
                 "messages": cluster.messages(),
                 "continued": continued(cluster),
-                "free": free,
-                "refused": refused,
                 "saved": state["position"]["step"],
                 "files": sorted(path.name for path in Path(checkpoints).iterdir()),
             }

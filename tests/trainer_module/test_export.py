@@ -1,15 +1,12 @@
 """Calls the exported model with raw examples in every precision and Keras version."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import export
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.declaration import declarations
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
@@ -126,14 +123,16 @@ def transformed(tmp_path_factory) -> TrainingData:
     return TrainingData(split, None, "label", str(folder / "graph"), None)
 
 
-def test_every_precision_is_exported_here():
-    (precision,) = (each for each in declarations(TrainingOptions) if each.name == "precision")
-    assert set(TOLERANCES) == set(precision.choices)
-
-
-@pytest.mark.parametrize("with_transform", [True, False], ids=["transformed", "raw"])
-@pytest.mark.parametrize("keras_version", [2, 3])
-@pytest.mark.parametrize("precision", TOLERANCES)
+@pytest.mark.parametrize(
+    ("precision", "keras_version", "with_transform"),
+    [
+        ("float32", 2, False),
+        ("float32", 3, True),
+        ("mixed_float16", 2, True),
+        ("mixed_float16", 3, True),
+        ("mixed_bfloat16", 3, False),
+    ],
+)
 def test_export_answers_raw_examples_as_the_model_does(
     cluster, request, tmp_path, raw, transformed, precision, keras_version, with_transform
 ):
@@ -197,43 +196,6 @@ def test_exported_labels_are_those_of_training(cluster, tmp_path, raw, transform
     np.testing.assert_allclose(labels.numpy(), expected - 1.0, rtol=1e-6)
 
 
-RAGGED = """
-import tensorflow as tf
-
-def decode_features(features):
-    return {**features, "angles": features["angles"][: tf.cast(features["angles"][0] > 0.2, tf.int32) + 1]}
-
-class Sum(tf.keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.layer = tf.keras.layers.Dense(1, kernel_initializer="ones")
-
-    def call(self, features):
-        return self.layer(tf.ensure_shape(tf.reduce_sum(features["angles"], 1)[:, tf.newaxis], [None, 1]))
-
-def build_model(context):
-    model = Sum()
-    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
-    return model
-"""
-
-
-@pytest.mark.parametrize("keras_version", [2, 3])
-def test_exports_ragged_features(cluster, request, tmp_path, raw, keras_version):
-    (tmp_path / "ragged.py").write_text(RAGGED)
-    if keras_version == 3:
-        cluster.server = request.getfixturevalue("keras_3_server")
-    cluster.train(
-        Distribution("one_device", accelerator_type="cpu"),
-        TrainingOptions(3, train_steps=1, keras_version=keras_version),
-        module=UserModule("ragged.build_model", (str(tmp_path),)),
-        data=raw,
-    )
-    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
-    served = serve(examples=tf.constant(serialized(angles=ANGLES)))["outputs"]
-    np.testing.assert_allclose(served.numpy().ravel(), [0.1, -0.3, 0.5 + 0.6], rtol=1e-6)
-
-
 OUTPUTS = """
 import tensorflow as tf
 
@@ -241,9 +203,6 @@ OUTPUTS = {
     "nested": lambda inner, outer: {"head": {"p": outer, "h": [inner, outer]}},
     "with_none": lambda inner, outer: (outer, None),
     "numbered": lambda inner, outer: {0: inner, 1: outer},
-    "same_names": lambda inner, outer: {"a_b": inner, "a": {"b": outer}},
-    "ragged": lambda inner, outer: {"rows": tf.RaggedTensor.from_tensor(outer)},
-    "nothing": lambda inner, outer: None,
     "of_numbered_layers": lambda inner, outer: outer,
 }
 
@@ -286,7 +245,6 @@ def build_model(context):
     ("outputs", "keras_version", "names"),
     [
         ("nested", 2, {"head_p", "head_h_0", "head_h_1"}),
-        ("nested", 3, {"head_p", "head_h_0", "head_h_1"}),
         ("with_none", 2, {"output_0"}),
         ("numbered", 3, {"0", "1"}),
     ],
@@ -301,9 +259,6 @@ def test_outputs_in_any_structure_are_served(cluster, request, tmp_path, raw, ou
 @pytest.mark.parametrize(
     ("outputs", "keras_version", "message"),
     [
-        ("same_names", 2, "module: two of the model's outputs would be served as a_b; return"),
-        ("ragged", 2, "module: the model returns rows, a RaggedTensor, which cannot be served; return"),
-        ("nothing", 2, "module: the model returns no prediction; return"),
         ("numbered", 2, "module: the model returns a dictionary with keys that are not texts"),
         ("of_numbered_layers", 3, "module: model.numbered has keys that are not texts"),
         ("of_a_hidden_name", 3, "module: the variable _rows/kernel has a name that begins with _, from its layer"),
@@ -347,22 +302,6 @@ def test_a_task_whose_model_reads_the_label(cluster, tmp_path, raw):
     )
     serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
     assert serve(examples=tf.constant(serialized(angles=ANGLES, label=ANGLES[:, :1])))["outputs"].shape == (3, 1)
-
-
-class Unnamed(tf.keras.Model):
-    def call(self, features):
-        return {"same": features, "different": features}
-
-
-def test_checking_predictions_reads_no_transform_graph():
-    """Every training process does it, in the scope of its strategy."""
-    features = SimpleNamespace(label={"same": "same_label", "different": "different_label"})
-    value = tf.TensorSpec([None, 1])
-    unnamed = Unnamed()
-    assert unnamed.output_names is None
-    export.check_prediction(unnamed, features, {"same": value, "different": value})
-    with pytest.raises(ConfigurationError, match="module: two of the model's outputs would be served as same_0"):
-        export.check_prediction(unnamed, features, {"same": [value], "same_0": value})
 
 
 def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):

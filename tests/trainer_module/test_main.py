@@ -96,24 +96,22 @@ def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, end):
 
 
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU")
-@pytest.mark.parametrize(
-    ("strategy", "task"), [("one_device", None), ("parameter_server", 1)], ids=["alone", "a worker of parameter servers"]
-)
-def test_a_process_that_was_given_gpus_ends_where_there_are_none(cluster, end, strategy, task):
-    job = write_job(cluster, distribution=Distribution(strategy))
+def test_a_process_that_was_given_gpus_ends_where_there_are_none(cluster, end):
+    job = write_job(cluster, distribution=Distribution("parameter_server"))
     config = Cluster.of({"chief": 1, "worker": 1, "ps": 1}, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
-    variables = {"TF_CONFIG": config.tf_config(config.tasks[task])} if task else {}
+    worker = config.tasks[1]
+    variables = {"TF_CONFIG": config.tf_config(worker)}
     code, output = end(*PROGRAM, job, TFX_DISTRIBUTE_REQUESTED_GPUS="2", **variables)
     assert code == 1, "no other try helps"
-    assert f"accelerator: {config.tasks[task or 0]} was given 2 GPUs, but TensorFlow sees only CPU:0 (" in output
+    assert f"accelerator: {worker} was given 2 GPUs, but TensorFlow sees only CPU:0 (" in output
 
 
-@pytest.mark.parametrize(("options", "code"), [([], 0), (["--child-of-fork-server"], exit_codes.DONE)])
-def test_child_of_the_fork_server_says_that_it_has_done_its_part(options, code):
+def test_child_of_the_fork_server_says_that_it_has_done_its_part():
     """A module may call `os._exit(0)` before."""
     main = "from tfx_distribute.trainer_module import __main__ as program\nprogram._run = lambda job_file: 0\nprogram.main()"
-    words = [sys.executable, "-c", main, "--job", "job.json", *options]
-    assert subprocess.run(words, timeout=60, check=False).returncode == code
+    for options, code in (([], 0), (["--child-of-fork-server"], exit_codes.DONE)):
+        words = [sys.executable, "-c", main, "--job", "job.json", *options]
+        assert subprocess.run(words, timeout=60, check=False).returncode == code
 
 
 def test_failure_is_an_exit_code_and_a_message(cluster, end):

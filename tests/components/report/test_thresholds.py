@@ -76,8 +76,8 @@ BOTH = Metric(upper_bound=1.0, change=Change(absolute=0.0, higher_is_better=Fals
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF, None])
-@pytest.mark.parametrize("metric", [LOWER, UPPER, NO_WORSE, BETTER, RELATIVE, RELATIVE_LOSS, BOTH])
-@pytest.mark.parametrize("baseline", [None, 0.5, 0.0, NAN, INF, -INF])
+@pytest.mark.parametrize("metric", [LOWER, UPPER, NO_WORSE, RELATIVE])
+@pytest.mark.parametrize("baseline", [None, 0.5, NAN])
 def test_metric_that_is_not_finite_meets_no_threshold(value, metric, baseline):
     verdict = judge(metric, {(): value}, None if baseline is None else {(): baseline})
     assert not verdict.validation.validation_ok
@@ -86,10 +86,7 @@ def test_metric_that_is_not_finite_meets_no_threshold(value, metric, baseline):
 
 
 @pytest.mark.parametrize("baseline", [NAN, INF, -INF])
-@pytest.mark.parametrize(
-    ("metric", "value", "ok"),
-    [(NO_WORSE, 0.5, True), (BETTER, 0.5, True), (RELATIVE, 0.5, True), (BOTH, 0.5, True), (BOTH, 1.5, False)],
-)
+@pytest.mark.parametrize(("metric", "value", "ok"), [(NO_WORSE, 0.5, True), (RELATIVE, 0.5, True), (BOTH, 1.5, False)])
 def test_baseline_that_is_not_finite_is_ignored(metric, value, ok, baseline):
     verdict = judge(metric, {(): value}, {(): baseline})
     assert verdict.validation.validation_ok is ok
@@ -104,17 +101,13 @@ def test_baseline_that_is_not_finite_is_ignored(metric, value, ok, baseline):
         (LOWER, -0.5, 0.5, False),
         (NO_WORSE, 0.5, 0.6, True),
         (NO_WORSE, 0.6, 0.5, False),
-        (BETTER, 0.6, 0.5, True),
-        (BETTER, 0.5, 0.6, False),
         (RELATIVE, 0.6, 0.5, True),
         (RELATIVE, 0.54, 0.5, False),
         (BOTH, 1.5, 1.6, False),
         # TFMA refuses any change relative to 0, so no model could replace the baseline.
-        (RELATIVE, 0.0, 0.0, True),
         (RELATIVE, 0.5, 0.0, True),
         (RELATIVE, -0.5, 0.0, False),
         (RELATIVE_LOSS, 0.0, 0.0, True),
-        (RELATIVE_LOSS, 0.1, 0.0, False),
         (Metric(change=Change(absolute=0.2, relative=0.1)), 0.1, 0.0, False),
         (Metric(change=Change(absolute=0.2, relative=0.1)), 0.3, 0.0, True),
     ],
@@ -131,21 +124,12 @@ AT_MOST_5_PERCENT_HIGHER = Metric(change=Change(relative=0.05, higher_is_better=
 @pytest.mark.parametrize(
     ("metric", "value", "baseline", "ok"),
     [
-        (AT_MOST_5_PERCENT_LOWER, -2.0, -0.5, False),
         (AT_MOST_5_PERCENT_LOWER, -0.55, -0.5, False),
         (AT_MOST_5_PERCENT_LOWER, -0.52, -0.5, True),
-        (AT_MOST_5_PERCENT_LOWER, -0.5, -0.5, True),
-        (AT_MOST_5_PERCENT_LOWER, 0.9, -0.5, True),
         (AT_MOST_5_PERCENT_LOWER, -0.1, 0.5, False),
-        (AT_MOST_5_PERCENT_HIGHER, 3.0, -1.0, False),
         (AT_MOST_5_PERCENT_HIGHER, -0.9, -1.0, False),
         (AT_MOST_5_PERCENT_HIGHER, -0.96, -1.0, True),
-        (AT_MOST_5_PERCENT_HIGHER, -2.0, -1.0, True),
         (AT_MOST_5_PERCENT_HIGHER, -3.0, 1.0, True),
-        (RELATIVE, -0.4, -0.5, True),
-        (RELATIVE, -0.48, -0.5, False),
-        (RELATIVE_LOSS, -1.2, -1.0, True),
-        (RELATIVE_LOSS, -1.05, -1.0, False),
         (Metric(change=Change(absolute=0.2, relative=0.1)), -0.9, -1.0, False),
         (Metric(change=Change(absolute=0.2, relative=0.1)), -0.7, -1.0, True),
         (Metric(upper_bound=-0.8, change=Change(relative=0.1)), -0.7, -1.0, False),
@@ -332,9 +316,7 @@ def evaluate(tmp_path_factory):
     ("metric", "new", "baseline", "expected"),
     [
         (NO_WORSE, [NAN, NAN], None, ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")),
-        (NO_WORSE, [0.6, 0.6], None, ("BLESSED", [], "")),
         (NO_WORSE, [0.6, 0.6], [NAN, NAN], ("BLESSED", [], f"its {LOSS} is not finite")),
-        (NO_WORSE, [0.6, 0.6], [0.6, 0.5], ("NOT_BLESSED", ["", "hour=1"], "")),
     ],
 )
 def test_evaluated_models_are_blessed_or_not(evaluate, caplog, metric, new, baseline, expected):

@@ -375,12 +375,12 @@ def test_module_of_the_page_on_migrating_trains_with_two_workers(request, run_fn
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("strategy", "replicas"), [("multi_worker_mirrored", 2), ("parameter_server", 1)])
-def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp_path, strategy, replicas):
-    cluster.job = run_fn_job(strategy=strategy)
-    assert cluster.train().num_replicas == replicas
+def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp_path):
+    """Two workers train in the test of the page on migrating."""
+    cluster.job = run_fn_job(strategy="parameter_server")
+    assert cluster.train().num_replicas == 1
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
-    assert len(list((tmp_path / "model_run").glob("exited-*"))) == replicas, "functions of atexit ran"
+    assert len(list((tmp_path / "model_run").glob("exited-*"))) == 1, "functions of atexit ran"
 
 
 @pytest.mark.e2e

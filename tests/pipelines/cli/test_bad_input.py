@@ -59,7 +59,6 @@ def test_good_project_is_valid(project):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("pipeline.yaml", PIPELINE.replace("label", "lable"), "unknown key 'trainer.lable'; did you mean 'label'?"),
         ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
         ("data/a.csv", "", "a.csv is empty"),
         (
@@ -69,19 +68,16 @@ def test_good_project_is_valid(project):
         ),
         ("pipeline.yaml", PIPELINE + "  custom_config: {a: 1}\n", "trainer.custom_config: is for a run_fn"),
         ("data/b.csv", "x\n1\n", "b.csv are not those of"),
-        ("pipeline.yaml", PIPELINE + "beam: {runner: flink}\n", "line 7: beam.runner: flink needs flink_master"),
         (
             "pipeline.yaml",
             PIPELINE + "beam: {runner: dataflow, project: p, region: r, temp_location: 'gs://b/t'}\n",
             "beam.runner: the machines of Dataflow cannot read this machine's files",
         ),
-        ("pipeline.yaml", PIPELINE + "beam:\n  region: r\n", "line 8: beam.region: the runner 'direct' has no such option"),
         (
             "pipeline.yaml",
             PIPELINE + "beam: {options: {nothing: 1}}\n",
             "line 7: beam.options: Beam has no option 'nothing'",
         ),
-        ("pipeline.yaml", PIPELINE + "shards: {compression: zip}\n", "line 7: shards.compression: 'zip' is not allowed"),
         ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
         ("data/a.csv", "x,z\n1,2\n", "has no column 'y'; it has x, z"),
         (
@@ -117,7 +113,6 @@ def test_good_project_is_valid(project):
         ("pipeline.yaml", PIPELINE + "transform: {}\n", "model.py has no function 'preprocessing_fn'"),
         ("pipeline.yaml", PIPELINE + "  base_model: nothere\n", "nothere does not exist; write the path of a model"),
         ("pipeline.yaml", PIPELINE + "  base_model: latest_blessed\n", "no model of this pipeline is ever blessed"),
-        ("pipeline.yaml", PIPELINE + "  base_model: 3\n", "trainer.base_model: 3 is not allowed: input should be a valid"),
     ],
 )
 def test_mistakes_in_files(project, file, text, message):
@@ -422,14 +417,13 @@ def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, comma
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("call", ["sys.exit", "os._exit"])
-def test_transform_that_exits_has_failed(project, command, call):
-    (project / "model.py").write_text(MODEL + f"\ndef preprocessing_fn(inputs):\n    import os, sys\n\n    {call}(0)\n")
+def test_transform_that_exits_has_failed(project, command):
+    (project / "model.py").write_text(MODEL + "\ndef preprocessing_fn(inputs):\n    import os\n\n    os._exit(0)\n")
     (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
     run = command("run", project / "pipeline.yaml")
     assert run.code == 1
     assert "✗ Transform" in run.output
-    assert f"{call}(0) was called in {project}/model.py, line 12" in run.output
+    assert f"os._exit(0) was called in {project}/model.py, line 12" in run.output
 
 
 @pytest.mark.e2e

@@ -27,27 +27,15 @@ IN_ASCII = "env LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 
 ENVIRONMENT_ROWS = [  # shell command, exit code, message
     ("$CLI validate pipeline.yaml <&- >&- 2>&-", 0, ""),
-    ("$CLI validate nothing.yaml <&- >&- 2>&-", 2, ""),
     ("$CLI plan pipeline.yaml >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
-    ("$CLI --help >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
     ("set -o pipefail; $CLI schema | true", 141, ""),
-    ("set -o pipefail; $CLI run --help | true", 141, ""),
-    ("$CLI validate nothing.yaml 2>/dev/full", 2, ""),
     ("cd gone; rmdir ../gone; $CLI validate ../pipeline.yaml", 2, "the working folder does not exist any more"),
-    (
-        "cd gone; rmdir ../gone; $CLI run --root $PWD/../r ${PWD%gone}pipeline.yaml",
-        2,
-        "the working folder does not exist any",
-    ),
     (f"{IN_ASCII} $CLI validate größe.yaml", 2, "has characters that TensorFlow would read in another encoding; rename it"),
-    ("$CLI validate $'gr\\xf6sse.yaml'", 2, "has characters that TensorFlow would read in another encoding; rename it"),
     ("env LC_ALL=C $CLI validate größe.yaml", 0, "größe.yaml: valid"),
     (f"{IN_ASCII} $CLI validate ascii.yaml", 0, "valid (mine: build_model of"),
     (f"{IN_ASCII} $CLI validate pipeline.yaml -p text=ä", 2, "is not valid text in the encoding of the terminal"),
-    (f"{IN_ASCII} $CLI plan ascii.yaml", 0, "chief"),
     ("env -u HOME TERM=dumb COLUMNS=1 TMPDIR=/nowhere PYTHONPATH=:/nowhere:$'a\\nb' $CLI plan pipeline.yaml", 0, "chief"),
     ("ulimit -n 24; $CLI run pipeline.yaml", 2, "a process may open 24 files here, and a run needs 256; raise the limit"),
-    ("ulimit -n 24; $CLI validate pipeline.yaml", 0, "valid"),
     (
         "KERAS_BACKEND=torch $CLI run pipeline.yaml",
         2,
@@ -55,21 +43,14 @@ ENVIRONMENT_ROWS = [  # shell command, exit code, message
     ),
     ("PYTHONOPTIMIZE=2 $CLI run pipeline.yaml", 2, "PYTHONOPTIMIZE=2: TensorFlow needs its docstrings; run `unset PYTHON"),
     (f"chmod 0 pipeline.yaml; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "pipeline.yaml: Permission denied"),
-    (f"chmod 0 model.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "model.py: Permission denied"),
-    (f"touch b.py; chmod 0 b.py; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 2, "b.py: Permission denied"),
     (f"chmod 500 .; {AS_PLAIN_USER} $CLI run pipeline.yaml", 2, "runs/mine: Permission denied; write another --root"),
-    (f"chmod 500 .; {AS_PLAIN_USER} $CLI validate pipeline.yaml", 0, "valid"),
-    (f"umask 777; {AS_PLAIN_USER} $CLI run pipeline.yaml", 2, "Permission denied; write another --root"),
-    ("touch file; $CLI run pipeline.yaml --root file", 2, "Directory 'file' is a file"),
     ("touch file; $CLI run pipeline.yaml --root file/x", 2, "file/x: Not a directory; write another --root"),
     ("touch file; $CLI run pushed.yaml", 2, "file: Not a directory; write another --root, or another push.directory"),
-    ("$CLI run pipeline.yaml --root 'a*'", 2, "a*' has the character '*', which TFX and Beam read as part of a pattern"),
     (
         "echo \"raise ModuleNotFoundError(name='kfp')\" >kfp_server_api.py; PYTHONPATH=. $CLI runs list --target kubeflow",
         2,
         "the package kfp is not installed, and pipelines for Kubeflow Pipelines and Vertex AI need it; write `uv pip",
     ),
-    ("$CLI run pipeline.yaml --root ''", 2, "--root: the path is empty"),
 ]
 
 

@@ -47,57 +47,34 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 YAML_ROWS = [
     ("empty", "", "a pipeline is a mapping with the keys name, module"),
-    ("only a comment", "# nothing\n", "a pipeline is a mapping"),
     ("a list on top", "- 1\n", "a pipeline is a mapping"),
-    ("a word on top", "name\n", "a pipeline is a mapping"),
     ("two documents", PIPELINE + "---\n" + PIPELINE, "line 8: not valid YAML: expected a single document"),
     ("tabs", "name: mine\n\tmodule: model.py\n", "line 2: not valid YAML: "),
-    ("control character", "name: mi\x07ne\n", "line 1: not valid YAML: the character '\\x07' is not allowed"),
     ("NUL byte", "name: mine\nmodule: a\0b\n", "line 2: not valid YAML: the character '\\x00' is not allowed"),
-    ("escape beyond Unicode", 'name: "\\UFFFFFFFF"\n', "line 1: not valid YAML"),
     ("half a character", PIPELINE.replace("mine", '"\\uD800"'), "line 1: '\\ud800' holds a character that is not allowed"),
     ("deep lists", "name: " + "[" * 10_000, "line 1: is nested more than 50 levels deep"),
-    ("deep mappings", "name: " + "{a: " * 10_000, "line 1: is nested more than 50 levels deep"),
-    ("deep blocks", "\n".join(" " * depth + "a:" for depth in range(300)), "line 51: is nested more than 50 levels deep"),
     ("billion laughs", LAUGHS + PIPELINE, "has more than 100,000 values, counting what aliases repeat"),
     ("recursive alias", "name: &a [*a]\n", "line 1: is nested more than 50 levels deep, counting what aliases repeat"),
     ("recursive merge", "name: &a\n  <<: *a\n", "line 2: <<: merges a mapping into itself"),
-    ("merge of a word", "name: mine\n<<: abc\n", "line 2: <<: merges mappings only"),
-    ("alias of nothing", "name: *a\n", "line 1: not valid YAML: found undefined alias"),
     ("duplicate key", PIPELINE + "name: other\n", "line 8: 'name' is also on line 1"),
     ("key 1", hparams("0.1, 1: 2"), "line 7: the key 1 is not a string; write it in quotes"),
-    ("key null", "name: mine\nnull: 1\n", "line 2: the key null is not a string"),
-    ("key yes", PIPELINE + "resources:\n  yes: {}\n", "line 9: the key yes is not a string"),
     ("key that is a list", "name: mine\n[a]: 1\n", "line 2: a key is a list or a mapping; keys are strings"),
-    ("key that is a mapping", "name: mine\n? {a: 1}\n: 1\n", "line 2: a key is a list or a mapping"),
-    ("empty key", "'': 1\n" + PIPELINE, "line 1: unknown key ''; allowed: name"),
-    ("very long key", "a" * 100_000 + ": 1\n", "not valid YAML"),
     ("very long name", PIPELINE.replace("mine", "a" * 100_000), "... (100,002 characters) is not allowed"),
     ("0x_", hparams("0x_"), "line 7: '0x_' is not a valid int; text goes in quotes"),
-    ("0b_", hparams("0b_"), "line 7: '0b_' is not a valid int"),
     ("!!int abc", hparams("!!int abc"), "line 7: 'abc' is not a valid int"),
-    ("!!int of nothing", hparams("!!int ''"), "line 7: '' is not a valid int"),
-    ("!!float abc", hparams("!!float abc"), "line 7: 'abc' is not a valid float"),
-    ("!!bool abc", hparams("!!bool abc"), "line 7: 'abc' is not a valid bool"),
     ("5,000 digits", parameters("epochs: " + "9" * 5000), "(5,000 characters)' is not a valid int"),
     (
         "!!python/object",
         "name: !!python/object:os.system {}\n",
         "line 1: not valid YAML: the tag !!python/object:os.system is",
     ),
-    ("!!binary", hparams("!!binary aGFsbG8="), "line 7: not valid YAML: the tag !!binary is not allowed"),
-    ("!!set", hparams("!!set {a}"), "line 7: not valid YAML: the tag !!set is not allowed"),
     ("!own", hparams("!own x"), "line 7: not valid YAML: the tag !own is not allowed"),
     ("list as hparam", hparams("[1]"), "line 7: trainer.hparams.rate: [1] is not allowed; write a number, text, true"),
-    ("null as hparam", hparams("null"), "line 7: trainer.hparams.rate: None is not allowed; write a number, text, true"),
     ("null as data", PIPELINE.replace("{csv: data}", "null"), "line 3: data: is empty; write a value"),
-    *(
-        (
-            f"{name} beyond 64 bits",
-            parameters(f"epochs: 1, {name}: {2**63}"),
-            f"line 6: trainer.parameters.{name}: is beyond 64",
-        )
-        for name in ("per_replica_batch_size", "cycle_length", "eval_steps", "save_checkpoints_steps", "max_restarts")
+    (
+        "beyond 64 bits",
+        parameters(f"epochs: 1, cycle_length: {2**63}"),
+        "line 6: trainer.parameters.cycle_length: is beyond 64",
     ),
     (
         "too many shards",
@@ -117,31 +94,17 @@ YAML_ROWS = [
         "line 3: data.csv: '~nosuchuser/x': there is no",
     ),
     ("long path", PIPELINE.replace("csv: data", "csv: " + "a/" * 4000), "characters)': File name too long"),
-    ("long name", PIPELINE.replace("csv: data", "csv: " + "a" * 300), "File name too long"),
     ("loop of links", PIPELINE.replace("csv: data", "csv: loop/x"), "'loop/x': follows symbolic links in a circle"),
     ("package ..", PIPELINE.replace("csv: data", "csv: package://../x"), "there is no installed package '..'"),
-    ("package of nothing", PIPELINE.replace("csv: data", "csv: package://"), "there is no installed package ''"),
     ("module .x", PIPELINE.replace("model.py", ".x"), "module: '.x' is not the name of a module"),
-    ("module ''", PIPELINE.replace("model.py", "''"), "module: '' is not the name of a module"),
     ("module __main__", PIPELINE.replace("model.py", "__main__"), "module: '__main__' is not the name of a module"),
-    ("module a..b", PIPELINE.replace("model.py", "a..b"), "module: 'a..b' is not the name of a module"),
     ("compiled module", PIPELINE.replace("model.py", "_ctypes"), ".so is not Python source"),
     ("built-in module", PIPELINE.replace("model.py", "sys"), "module: 'sys' is not installed; for a file"),
     ("module of a loop", PIPELINE.replace("model.py", "loop.py"), "loop.py: Too many levels of symbolic links"),
     (
-        "root of nobody",
-        PIPELINE + "targets: {local: {root: ~nosuchuser/x}}\n",
-        "targets.local.root: '~nosuchuser/x': there is no",
-    ),
-    (
         "root with *",
         PIPELINE + "targets: {local: {root: 'a*'}}\n",
         "has the character '*', which TFX and Beam read as part of a pattern",
-    ),
-    (
-        "push to nobody's home",
-        PIPELINE + "push: {directory: ~nosuchuser/x}\n",
-        "push.directory: '~nosuchuser/x': there is no such home folder",
     ),
 ]
 
@@ -159,12 +122,9 @@ def test_pipeline_files(project, text, message):
     ("content", "message"),
     [
         (PIPELINE.encode("utf-16"), "pipeline.yaml: not a text file in UTF-8 (invalid start byte at byte 0)"),
-        (PIPELINE.replace("abc", "ä").encode("latin-1"), "pipeline.yaml: not a text file in UTF-8"),
-        (b"\x80" * 100, "pipeline.yaml: not a text file in UTF-8"),
         (b"#" * (50 << 20), "pipeline.yaml: is larger than 128 KiB"),
-        (b"- a\n" * (1 << 15), "pipeline.yaml: a pipeline is a mapping"),  # the maximum size
     ],
-    ids=["utf-16", "latin-1", "binary", "50 MB comment", "32,768 items"],
+    ids=["utf-16", "50 MB comment"],
 )
 def test_contents_of_pipeline_files(project, content, message):
     (project / "pipeline.yaml").write_bytes(content)
@@ -200,22 +160,17 @@ def a_dangling_link(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("file", "make", "message"),
     [
-        (a_folder, "is a folder; name a file"),
-        (a_pipe, "is a pipe; name a file"),
-        (a_device, "is a device; name a file"),
-        (a_socket, "No such device or address"),
-        (a_gigabyte, "is larger than"),
-        (a_dangling_link, "No such file or directory"),
+        ("pipeline.yaml", a_folder, "is a folder; name a file"),
+        ("pipeline.yaml", a_device, "is a device; name a file"),
+        ("pipeline.yaml", a_socket, "No such device or address"),
+        ("model.py", a_gigabyte, "is larger than"),
+        ("model.py", a_dangling_link, "No such file or directory"),
+        *((file, a_pipe, "is a pipe; name a file") for file in ("pipeline.yaml", "model.py", "sibling.py", "schema.pbtxt")),
     ],
 )
-@pytest.mark.parametrize("file", ["pipeline.yaml", "model.py", "sibling.py", "schema.pbtxt"])
 def test_things_that_are_not_files(project, file, make, message):
-    if file == "sibling.py" and make is a_folder:
-        (project / file).mkdir()
-        assert CliRunner().invoke(main, ["validate", "pipeline.yaml"]).exit_code == 0, "a package may be called so"
-        return
     (project / "pipeline.yaml").write_text(PIPELINE.replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
     (project / "schema.pbtxt").write_text('feature { name: "x" type: FLOAT }\n')
     (project / file).unlink(missing_ok=True)
@@ -229,15 +184,12 @@ def test_things_that_are_not_files(project, file, make, message):
     [
         ("schema.pbtxt", b"\x80\x81", "data.schema_file: cannot read "),
         ("schema.pbtxt", b"feature {", "is not a schema in text format: "),
-        ("schema.pbtxt", b"\0" * 1000, "is not a schema in text format: "),
         ("schema.pbtxt", b"feature { struct_domain { " * 2000, "is not a schema in text format: "),
         ("model.py", b"def build_model(context): ...\n\0", "model.py"),
         ("model.py", b"\x80\x81\n", "model.py"),
-        ("model.py", b"# coding: nothing\n", "model.py"),
         ("model.py", b"x = " + b"(" * 5000 + b")" * 5000, "model.py"),
-        ("model.py", b"x = " + b"-" * 100_000 + b"1", "model.py"),
     ],
-    ids=["binary", "unfinished", "NULs", "deep", "NUL", "not UTF-8", "coding", "brackets", "minuses"],
+    ids=["binary", "unfinished", "deep", "NUL", "not UTF-8", "brackets"],
 )
 def test_contents_of_other_files(project, file, content, message):
     (project / "pipeline.yaml").write_text(PIPELINE.replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
@@ -253,34 +205,20 @@ def test_lock_files_of_editors_are_not_modules(project):
 
 PARAMETER_ROWS = [
     ("x", "-p x: write -p name=value"),
-    ("", "-p : write -p name=value"),
-    ("=1", "-p =1: write -p name=value"),
     ("num_workers=", "-p num_workers=: num_workers: '' is not allowed: input should be a valid integer"),
     ("num_workers=1e3", "num_workers: 1000.0 is not allowed: input should be a valid integer"),
-    ("num_workers=nan", "num_workers: 'nan' is not allowed: input should be a valid integer"),
     ("num_workers=.nan", "num_workers: nan is not allowed: input should be a valid integer"),
-    ("num_workers=0x_", "'0x_' is not a valid int"),
     ("num_workers=null", "-p num_workers=null: write -p name=value"),
-    ("num_workers=2024-13-45", "num_workers: '2024-13-45' is not allowed"),
     (f"train_steps={2**63}", "train_steps: is beyond 64 bits; write at most 9223372036854775807"),
-    ("num_workers=1001", "num_workers: 1001 is not allowed: input should be less than or equal to 1000"),
     ("num_parameter_servers=1001", "num_parameter_servers: 1001 is not allowed"),
-    ("accelerator_count=10001", "accelerator_count: 10001 is not allowed"),
-    ("num_workers=" + "9" * 5000, "is not a valid int"),
     (f"num_shards={2**63}", "num_shards: 9223372036854775808 is not allowed: input should be less than or equal to 100000"),
-    ("num_workers=zwölf", "-p num_workers=zwölf: num_workers: 'zwölf' is not allowed"),
     ("num_workers=\udce4", "-p 'num_workers=\\udce4': is not valid text in the encoding of the terminal"),
-    ("num_workers=1\n2", "-p 'num_workers=1\\n2': num_workers: '1\\n2' is not allowed"),
     ("num_workers=\x1b[31m", "-p 'num_workers=\\x1b[31m'"),
     ("rate=2024-13-45", "-p rate=2024-13-45: rate is 0.1 in the pipeline file; write a float"),
     ("rate=[1]", "-p rate=[1]: write -p name=value"),
-    ("rate={a: 1}", "-p rate={a: 1}: write -p name=value"),
-    ("rate=!!python/object:os.system {}", "the tag "),
     ("num_wokers=2", "unknown key 'num_wokers'; did you mean 'num_workers'?"),
-    ("größe=2", "unknown key 'größe'; allowed: "),
     ("a" * 100_000 + "=2", "... (100,000 characters)'; allowed: "),
     ("text=" + "a" * 1_000_000, "has 1,000,000 characters; at most 65,536 are allowed"),
-    ("num_workers=" + "[" * 10_000, "num_workers: '[[["),
 ]
 
 

@@ -151,7 +151,7 @@ def test_gzipped_and_plain_files_do_not_mix(numbers, tmp_path):
 
 
 @pytest.mark.parametrize(("examples", "cache"), [(101, "none"), (128, "memory"), (129, "none")])
-@pytest.mark.parametrize(("shards", "readers"), [(0, 1), (0, 3), (1, 2), (4, 4), (6, 4), (8, 2)])
+@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (6, 4), (8, 2)])
 def test_each_example_is_seen_once_each_time_round(numbers, shards, readers, examples, cache):
     """All processes take the same number of batches, and no batch is empty."""
     data = numbers(examples, shards)
@@ -171,7 +171,7 @@ def test_each_example_is_seen_once_each_time_round(numbers, shards, readers, exa
     assert rounds[0] != rounds[1], "shuffled anew"
 
 
-@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (12, 4), (6, 4)])
+@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (6, 4)])
 def test_a_step_takes_the_same_examples_however_many_read(numbers, shards, readers):
     data = numbers(101, shards)
 
@@ -254,7 +254,7 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
 
 
 @pytest.mark.parametrize(("fixed", "cache"), [(False, "none"), (False, "memory"), (True, "none")])
-@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (4, 2), (6, 4), (12, 1)])
+@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (4, 2), (6, 4), (12, 1)])
 def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache):
     """Batches and shares are the same as without the stop, also after some passes."""
     training_options = TrainingOptions(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)

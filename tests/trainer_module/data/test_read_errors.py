@@ -13,7 +13,6 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, Split, 
 pytestmark = pytest.mark.e2e
 
 SHAPES = [
-    Distribution(accelerator_type="cpu"),
     Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
     Distribution("parameter_server", num_workers=1, accelerator_type="cpu"),
 ]

@@ -77,17 +77,9 @@ def assert_as_if_nothing_had_been(faulty, strategy, result):
         np.testing.assert_array_equal(own, other)
 
 
-CASES = [
-    ("default", "chief-0"),
-    ("mirrored", "chief-0"),
-    ("central_storage", "chief-0"),
-    ("model_parallel", "chief-0"),
-    ("multi_worker_mirrored", "chief-0"),
-    ("multi_worker_mirrored", "worker-0"),
-]
-
-
-@pytest.mark.parametrize(("strategy", "task"), CASES)
+# All strategies of one process are told apart by what they restore, which the oracle
+# compares.
+@pytest.mark.parametrize(("strategy", "task"), [("default", "chief-0"), ("multi_worker_mirrored", "worker-0")])
 def test_killed_process_costs_no_more_than_an_interval(faulty, strategy, task):
     """The result is the same as without the fault. Step 57 is in the second epoch."""
     undisturbed(faulty, strategy)
@@ -98,10 +90,10 @@ def test_killed_process_costs_no_more_than_an_interval(faulty, strategy, task):
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 
-@pytest.mark.parametrize(("strategy", "task"), [("default", "chief-0"), ("multi_worker_mirrored", "chief-0")])
-def test_killed_in_a_save_the_one_before_counts(faulty, strategy, task):
+def test_killed_in_a_save_the_one_before_counts(faulty):
+    strategy = "multi_worker_mirrored"
     undisturbed(faulty, strategy)
-    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", task, fault_save=3))
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "kill", "chief-0", fault_save=3))
     assert continued(faulty) == [2 * EVERY]
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
@@ -132,8 +124,7 @@ def callbacks(context):
 """
 
 
-@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored"])
-def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty, strategy):
+def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty):
     """The learning rate decays once at the beginning of each epoch, resumed or not."""
     (faulty.folder / "dies.py").write_text(DIES_BETWEEN_EPOCHS)
     module = UserModule("dies.build_model", (str(faulty.folder), *faulty.job.module.search_path))
@@ -142,7 +133,7 @@ def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty, strat
     for file in (str(faulty.folder), str(faulty.folder / "died")):  # the first one exists
         shutil.rmtree(faulty.job.outputs.checkpoint_dir, ignore_errors=True)
         faulty.train(
-            STRATEGIES[strategy],
+            STRATEGIES["multi_worker_mirrored"],
             TrainingOptions(32, epochs=4),
             module=module,
             hparams={**faulty.job.hparams, "file": file},
@@ -155,25 +146,19 @@ def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty, strat
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(("strategy", "task"), [("mirrored", "chief-0"), ("multi_worker_mirrored", "worker-0")])
-def test_process_that_is_told_to_leave_saves_first(faulty, strategy, task):
+def test_process_that_is_told_to_leave_saves_first(faulty):
     """One process is asked to stop, and all stop without losing a step."""
+    strategy = "multi_worker_mirrored"
     undisturbed(faulty, strategy)
-    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "terminate", task, fault_step=37))
+    result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "terminate", "worker-0", fault_step=37))
     assert continued(faulty) == [37]
     assert any("asked to stop; saved after training step 37; restart 1 of 3" in message for message in faulty.messages())
     assert_as_if_nothing_had_been(faulty, strategy, result)
 
 
-@pytest.mark.parametrize(
-    ("strategy", "task", "told"),
-    [
-        ("default", "chief-0", "training process chief failed (it gave no sign of life for "),
-        ("multi_worker_mirrored", "chief-0", "training process chief failed (it gave no sign of life for "),
-        ("multi_worker_mirrored", "worker-0", "training process worker 0 failed (it gave no sign of life for "),
-    ],
-)
-def test_process_that_hangs_is_given_up_by_name(faulty, strategy, task, told):
+@pytest.mark.parametrize(("task", "name"), [("chief-0", "chief"), ("worker-0", "worker 0")])
+def test_process_that_hangs_is_given_up_by_name(faulty, task, name):
+    strategy, told = "multi_worker_mirrored", f"training process {name} failed (it gave no sign of life for "
     undisturbed(faulty, strategy)
     result = faulty.train(STRATEGIES[strategy], hparams=fault(faulty, "stop", task, fault_step=37))
     assert any(told in message for message in faulty.messages()), faulty.messages()
@@ -225,26 +210,19 @@ SLEEP = "        time.sleep(10**6)"
 HANGS = Path(faults.__file__).with_name("stuck.py").read_text().splitlines().index(SLEEP) + 1
 
 
-@pytest.mark.parametrize(
-    ("strategy", "task", "stuck_in", "where"),
-    [
-        ("multi_worker_mirrored", "worker-0", "build_model", rf"worker 0\b.* in build_model \(stuck.py, line {HANGS}\)"),
-        ("default", "chief-0", "step", r"chief\b.* in training step 1\b"),
-    ],
-)
-def test_process_that_makes_no_progress_is_named(faulty, strategy, task, stuck_in, where):
+def test_process_that_makes_no_progress_is_named(faulty):
     """The process gives signs of life all the time, and its peers wait for it."""
+    where = rf"worker 0\b.* in build_model \(stuck.py, line {HANGS}\)"
     module = UserModule("stuck.build_model", faulty.job.module.search_path)
-    hparams = {**faulty.job.hparams, "stuck_task": task, "stuck_in": stuck_in}
+    hparams = {**faulty.job.hparams, "stuck_task": "worker-0"}
     fault_tolerance = FaultTolerance(progress_timeout_secs=6, max_restarts=0)
     with pytest.raises(TrainingError, match=f"{where}; if it needs more time, write a larger progress_timeout_secs"):
-        faulty.train(STRATEGIES[strategy], module=module, hparams=hparams, fault_tolerance=fault_tolerance)
+        faulty.train(STRATEGIES["multi_worker_mirrored"], module=module, hparams=hparams, fault_tolerance=fault_tolerance)
     (waiting, *_) = faulty.messages()
     assert re.search(f"waiting for {where} for [345] s", waiting)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("role", ["worker", "ps"])
+@pytest.mark.parametrize(("role", "number"), [("worker", signal.SIGSTOP), ("ps", signal.SIGKILL)])
 def test_loss_of_a_process_that_serves(faulty, role, number):
     """Training continues without a worker; after a lost server, from the last save."""
     strike = Strike(faulty, number, step=100, task=f"{role}-0")
@@ -262,24 +240,6 @@ def test_loss_of_the_coordinator(faulty):
     (after,) = continued(faulty)
     assert struck(faulty)["step"] - after <= EVERY
     assert result.train_steps == 88
-
-
-def test_all_processes_killed(faulty):
-    strike = Strike(faulty, signal.SIGKILL, step=100)
-    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG, on_progress=strike)
-    assert len(strike.pids) == 2
-    assert len(continued(faulty)) == 1
-    assert result.train_steps == 20 * 22
-
-
-def test_restarts_are_limited(faulty):
-    faulty.exporting()
-    hparams = fault(faulty, "kill", fault_step=37, fault_always=1)
-    with pytest.raises(TrainingError, match=r"(?s)killed by SIGKILL.*All 2 restarts \(max_restarts\) are used up"):
-        faulty.train(hparams=hparams, fault_tolerance=replace(faulty.job.fault_tolerance, max_restarts=2))
-    assert len(continued(faulty)) == 2
-    assert set(continued(faulty)) <= set(saves_before(37))
-    assert not faulty.model.exists()
 
 
 def test_want_of_memory_at_the_same_step_again_is_final(faulty):
@@ -312,13 +272,6 @@ def interrupted(faulty, strategy):
     return int(saved.rpartition(" ")[2])
 
 
-def test_interrupted_run_goes_on_when_it_is_run_again(faulty):
-    step = interrupted(faulty, "multi_worker_mirrored")
-    result = faulty.train(STRATEGIES["multi_worker_mirrored"], **LONG)
-    assert continued(faulty) == [step]
-    assert result.train_steps == 20 * 22
-
-
 def test_another_strategy_takes_up_what_it_can(faulty):
     """Two replicas in one process may take over from two processes.
 
@@ -336,11 +289,10 @@ def test_another_strategy_takes_up_what_it_can(faulty):
     assert continued(faulty) == [step]
 
 
-@pytest.mark.parametrize("strategy", ["default", "multi_worker_mirrored"])
-def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path, strategy):
+def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path):
     (tmp_path / "taken").write_text("a file where the folder should be")
     outputs = replace(faulty.job.outputs, checkpoint_dir=str(tmp_path / "taken" / "checkpoints"))
-    faulty.train(STRATEGIES[strategy], outputs=outputs)
+    faulty.train(STRATEGIES["multi_worker_mirrored"], outputs=outputs)
     assert any("cannot save the training state, training continues" in message for message in faulty.messages())
 
 
@@ -380,16 +332,15 @@ def test_network_between_workers_is_cut(isolated):
     assert len(found["continued"]) == 1
 
 
-@pytest.mark.parametrize(("how", "saved"), [("full", range(22, 101)), ("read-only", range(100, 200))])
-def test_disk_that_takes_no_more(isolated, how, saved):
+def test_disk_that_takes_no_more(isolated):
     """Training continues, and the earlier state stays intact.
 
     It is that of step 100, or on a slow machine of the end of an epoch.
     """
-    found = isolated(how)
+    found = isolated("full")
     assert found["train_steps"] == 20 * 22
     assert any("cannot save the training state, training continues" in message for message in found["messages"])
-    assert found["saved"] in saved
+    assert found["saved"] in range(22, 101)
     assert [name.partition(".")[0] for name in found["files"]] == ["state", *[f"step-{found['saved']}"] * 3]
 
 
@@ -400,12 +351,3 @@ def test_training_says_when_strangers_could_take_it_over(isolated, tmp_path):
     assert warning.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
     assert f"could not be loaded: see {tmp_path / 'log'}" in warning
     assert "cannot be preloaded" in (tmp_path / "log").read_text()
-
-
-def test_temporary_folder_that_takes_no_more(isolated):
-    """No report and no log can be written from the start of training."""
-    found = isolated("temporary")
-    assert found["train_steps"] == 20 * 22
-    assert found["saved"] in (400, 418)  # step 400, or the end of the last epoch but one
-    assert found["free"] == 0
-    assert re.search(r"job.json cannot be written \(No space left on device\)", found["refused"])

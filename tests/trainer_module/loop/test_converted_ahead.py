@@ -29,7 +29,6 @@ transpiler.PyToPy.transform_function = record
     ("loop", "keras_version", "distribution"),
     [
         ("model", 2, Distribution("multi_worker_mirrored", accelerator_type="cpu", num_workers=2)),
-        ("model", 2, Distribution("parameter_server", accelerator_type="cpu")),
         ("model", 3, Distribution()),
         ("task", 2, Distribution("model_parallel", mesh="2x1", accelerator_type="cpu")),
     ],

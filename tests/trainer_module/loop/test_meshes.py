@@ -53,8 +53,6 @@ def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
     ("mesh", "rules"),
     [
         ("2x2", "dense/kernel = unsharded, model"),  # the next layer is not divided, so gradients come out divided
-        ("1x2", "dense/kernel = unsharded, model; dense/bias = model"),
-        ("2x2", "dense/kernel = model, unsharded; dense_1/bias = model"),
         ("2x1", "dense/kernel = batch, unsharded"),
     ],
 )
@@ -172,19 +170,9 @@ def test_an_operation_of_a_metric_that_cannot_run_on_a_mesh_is_named(train_on_a_
         train_on_a_mesh("tf.keras.metrics.MeanIoU(10, sparse_y_pred=False)")
 
 
-@pytest.mark.parametrize(
-    ("rules", "message"),
-    [
-        ("embedding = model", "^layout_rules: 'embedding' matches no variable.* the model has dense/kernel, dense/bias"),
-        (
-            "dense_2/bias = model",
-            "^layout_rules: dense_2/bias \\[10\\] cannot be divided along 'model': 10 is not a multiple of 4",
-        ),
-    ],
-)
-def test_layout_rule_that_fits_no_variable_is_refused_before_the_first_step(cluster, rules, message):
-    mesh = Distribution("model_parallel", mesh="1x4", layout_rules=rules, accelerator_type="cpu")
-    with pytest.raises(TrainingError, match=message):
+def test_layout_rule_that_fits_no_variable_is_refused_before_the_first_step(cluster):
+    mesh = replace(MESH, layout_rules="embedding = model")
+    with pytest.raises(TrainingError, match="^layout_rules: 'embedding' matches no variable.* the model has dense/kernel"):
         cluster.train(mesh)
 
 
@@ -193,18 +181,17 @@ from model import build_model as build
 
 def build_model(context):
     model = build(context)
-    model.compile("{optimizer}", model.loss)
+    model.compile("sgd", model.loss)
     return model
 """
 
 
-@pytest.mark.parametrize(("optimizer", "name"), [("sgd", "SGD without momentum"), ("ftrl", "Ftrl")])
-def test_optimizers_that_the_older_line_cannot_use_on_a_mesh(cluster, optimizer, name):
-    (cluster.folder / "recompiled.py").write_text(RECOMPILED.format(optimizer=optimizer))
+def test_optimizers_that_the_older_line_cannot_use_on_a_mesh(cluster):
+    (cluster.folder / "recompiled.py").write_text(RECOMPILED)
     module = UserModule("recompiled.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     if lines.check() is lines.LINES[0]:
         with pytest.raises(
-            TrainingError, match=f"^module: model_parallel cannot use {name} with TensorFlow 2.16.*; write SGD"
+            TrainingError, match="^module: model_parallel cannot use SGD without momentum with TensorFlow 2.16.*; write SGD"
         ):
             cluster.train(MESH, module=module)
         return

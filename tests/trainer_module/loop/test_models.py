@@ -15,11 +15,10 @@ HEAD = """
 import tensorflow as tf
 from tfx_distribute.trainer_module import Task
 
-def functional(kind=tf.keras.Model, outputs=1):
+def functional():
     pixels = tf.keras.Input((64,), name="pixels")
     hidden = tf.keras.layers.Dense(32, activation="relu")(pixels)
-    heads = [tf.keras.layers.Dense(10, activation="softmax", name=f"head_{index}")(hidden) for index in range(outputs)]
-    return kind({"pixels": pixels}, heads[0] if outputs == 1 else {"a": heads[0], "b": heads[1]})
+    return tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
 
 def compiled(model):
     model.compile(tf.keras.optimizers.Adam(0.005), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
@@ -49,36 +48,6 @@ class Unbuilt(Task):
         probabilities = self.model(features, training=True)
         self.accuracy.update_state(label, probabilities)
         return tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(label, probabilities))
-
-    eval_step = train_step
-"""
-OWN_STEPS = """
-class Model(tf.keras.Model):
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(y, self(x, training=True)))
-            part = loss / 2.0  # of two replicas
-        gradients = tape.gradient(part, self.trainable_variables)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
-        return {"loss": loss}
-
-    def test_step(self, data):
-        x, y = data
-        return {"loss": tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(y, self(x, training=False)))}
-
-def build_model(context):
-    return compiled(functional(Model))
-"""
-TWO_OUTPUTS = """
-class Two(Task):
-    def __init__(self, context):
-        self.model = functional(outputs=2)
-        self.optimizer = tf.keras.optimizers.Adam(0.005)
-
-    def train_step(self, features, label):
-        predicted = self.model(features)
-        return sum(tf.reduce_mean(tf.keras.losses.sparse_categorical_crossentropy(label, predicted[n])) for n in "ab")
 
     eval_step = train_step
 """
@@ -115,10 +84,10 @@ def train(cluster, request):
     return train
 
 
-@pytest.mark.parametrize("function", ["build_model", "Unbuilt"])
+# The oracle has such models, except on a mesh, and no such task.
 @pytest.mark.parametrize(
-    ("distribution", "keras_version"),
-    [(ONE, 2), (ONE, 3), (MIRRORED, 2), (MIRRORED, 3), (SERVERS, 2), (MESH, 2)],
+    ("distribution", "keras_version", "function"),
+    [(MIRRORED, 3, "Unbuilt"), (SERVERS, 2, "Unbuilt"), (MESH, 2, "Unbuilt"), (MESH, 2, "build_model")],
     ids=lambda value: getattr(value, "strategy", value),
 )
 def test_model_that_is_built_by_its_first_batch(train, distribution, keras_version, function):
@@ -126,36 +95,15 @@ def test_model_that_is_built_by_its_first_batch(train, distribution, keras_versi
     assert result.metrics["val_accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("keras_version", [2, 3])
-def test_loss_that_an_own_step_returns_is_shown(train, keras_version):
-    """Evaluates 397 examples on two replicas of 32.
-
-    The examples of the last step are divided between both, so that no batch is empty.
-    """
-    result = train(OWN_STEPS, "build_model", MIRRORED, TrainingOptions(32, epochs=5, keras_version=keras_version))
-    assert 0 < result.metrics["loss"] < 0.5
-    assert 0 < result.metrics["val_loss"] < 0.5
-
-
-@pytest.mark.parametrize("keras_version", [2, 3])
-def test_model_of_several_outputs_is_served_by_their_names(train, cluster, keras_version):
-    import tensorflow as tf
-
-    train(TWO_OUTPUTS, "Two", ONE, TrainingOptions(32, epochs=1, keras_version=keras_version))
-    signature = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
-    assert set(signature.structured_outputs) == {"a", "b"}
-
-
-@pytest.mark.parametrize("keras_version", [2, 3])
-def test_callback_can_stop_after_a_batch(train, cluster, keras_version):
-    result = train(STOPS, "build_model", ONE, TrainingOptions(32, train_steps=40, keras_version=keras_version))
+def test_callback_can_stop_after_a_batch(train, cluster):
+    result = train(STOPS, "build_model", ONE, TrainingOptions(32, train_steps=40, keras_version=3))
     assert result.train_steps == 5
     lines = (cluster.logs / "chief-0.log").read_text().splitlines()
     assert [line for line in lines if line.startswith("heard")] == [f"heard {batch}" for batch in range(5)]
 
 
 @pytest.mark.parametrize(
-    ("distribution", "keras_version"), [(ONE, 2), (ONE, 3), (MESH, 2)], ids=lambda value: getattr(value, "strategy", value)
+    ("distribution", "keras_version"), [(ONE, 3), (MESH, 2)], ids=lambda value: getattr(value, "strategy", value)
 )
 def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distribution, keras_version):
     """Inputs are found by name, even next to text, sparse and ragged features."""
@@ -187,7 +135,3 @@ def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distrib
     data = type(cluster.job.data)(split, split, "digit", None, str(tmp_path / "many.pbtxt"))
     options = TrainingOptions(32, epochs=4, keras_version=keras_version)
     assert train(MANY_FEATURES, "build_model", distribution, options, data=data).metrics["val_accuracy"] > 0.9
-
-
-def test_profile_that_begins_with_an_epoch(train, cluster):
-    train(MANY_FEATURES.replace("assert", "0 and"), "build_model", ONE, TrainingOptions(64, epochs=3, profile_steps="23,24"))

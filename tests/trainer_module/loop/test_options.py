@@ -19,71 +19,14 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 ONE = Distribution("one_device", accelerator_type="cpu")
 MIRRORED = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
-CENTRAL = Distribution("central_storage", accelerator_type="cpu", accelerator_count=2)
 WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
 SERVERS = Distribution("parameter_server", num_workers=2, num_parameter_servers=2, accelerator_type="cpu")
 MESH = Distribution("model_parallel", mesh="1x2", layout_rules="kernel = unsharded, model", accelerator_type="cpu")
 
 
-_plain = {}
-
-
-def plain(cluster, distribution):
-    """Returns the result of 20 training steps of batches of 32, without any option."""
-    if distribution not in _plain:
-        _plain[distribution] = cluster.train(distribution, TrainingOptions(32, train_steps=20))
-    return _plain[distribution]
-
-
-@pytest.mark.parametrize("distribution", [ONE, MIRRORED, CENTRAL, WORKERS], ids=lambda d: d.strategy)
-def test_accumulated_batches_are_one_large_batch(cluster, distribution):
-    """Two batches of 16 train like one of 32, and the global batch size is the same."""
-    whole = plain(cluster, distribution)
-    parts = cluster.train(distribution, TrainingOptions(16, train_steps=20, gradient_accumulation_steps=2))
-    assert parts.global_batch_size == whole.global_batch_size
-    assert parts.metrics == pytest.approx(whole.metrics, rel=1e-3)
-
-
-def test_clipping_is_that_of_the_whole_gradient(cluster):
-    """Clipping has the same effect on one device and on several."""
-    steps = {"train_steps": 20, "drop_remainder": True}  # a mesh always drops the remainder
-    hparams = {"hidden_units": 64, "learning_rate": 0.1, "clipnorm": 0.05}
-    sgd = UserModule("sgd.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    (cluster.folder / "sgd.py").write_text(SGD)
-    alone = cluster.train(ONE, TrainingOptions(64, **steps), module=sgd, hparams=hparams)
-    for distribution, batch in ((MIRRORED, 32), (MESH, 64)):
-        clipped = cluster.train(distribution, TrainingOptions(batch, **steps), module=sgd, hparams=hparams)
-        for metric in ("loss", "val_loss"):  # not the accuracies: one of 397 examples changes them by 0.0025
-            assert clipped.metrics[metric] == pytest.approx(alone.metrics[metric], rel=1e-3), distribution
-    free = cluster.train(ONE, TrainingOptions(64, train_steps=20), module=sgd, hparams={**hparams, "clipnorm": 0.0})
-    assert free.metrics["loss"] < 0.9 * alone.metrics["loss"]
-
-
-SGD = """
-import tensorflow as tf
-from model import build_model as build
-
-def build_model(context):
-    model = build(context)
-    rate, clipnorm = context.hparams["learning_rate"], context.hparams["clipnorm"] or None
-    model.compile(tf.keras.optimizers.SGD(rate, momentum=0.9, global_clipnorm=clipnorm), model.loss, ["accuracy"])
-    return model
-"""
-
-
-@pytest.mark.parametrize("distribution", [ONE, MIRRORED, WORKERS], ids=lambda d: d.strategy)
-def test_jit_compile_changes_speed_only(cluster, distribution):
-    compiled = cluster.train(distribution, TrainingOptions(32, train_steps=20, jit_compile=True))
-    assert compiled.metrics == pytest.approx(plain(cluster, distribution).metrics, rel=1e-3)
-
-
-def test_jit_compile_and_accumulation_of_a_task(cluster):
-    task = UserModule("task.build_model", (str(EXAMPLES / "digits"),))
-    neither = cluster.train(MIRRORED, TrainingOptions(32, train_steps=20), module=task)
-    both = cluster.train(
-        MIRRORED, TrainingOptions(16, train_steps=20, jit_compile=True, gradient_accumulation_steps=2), module=task
-    )
-    assert both.metrics == pytest.approx(neither.metrics, rel=1e-3)
+def test_jit_compile_changes_speed_only(cluster):
+    plain, compiled = (cluster.train(WORKERS, TrainingOptions(32, train_steps=20, jit_compile=jit)) for jit in (False, True))
+    assert compiled.metrics == pytest.approx(plain.metrics, rel=1e-3)
 
 
 COUNT_CALLS = """
@@ -119,13 +62,12 @@ class Epochs(tf.keras.callbacks.Callback):
         print("logs", epoch, *sorted(logs), flush=True)
 
 def callbacks(context):
-    stops = tf.keras.callbacks.EarlyStopping("val_loss", min_delta=1e9, patience=1)
-    return [Epochs(), *([stops] if context.hparams.get("stops") else [])]
+    return [Epochs()]
 """
 DIGITS = {"hidden_units": 16, "learning_rate": 0.01}
 
 
-@pytest.mark.parametrize("distribution", [ONE, WORKERS, SERVERS], ids=lambda d: d.strategy)
+@pytest.mark.parametrize("distribution", [WORKERS, SERVERS], ids=lambda d: d.strategy)
 def test_training_steps_in_epochs(cluster, distribution):
     """Evaluates after every second epoch of four steps; the last epoch has two."""
     (cluster.folder / "tell_epochs.py").write_text(TELL_EPOCHS)
@@ -145,17 +87,8 @@ def test_training_steps_in_epochs(cluster, distribution):
     assert set(result.metrics) == {"accuracy", "loss", "val_accuracy", "val_loss"}
 
 
-def test_early_stopping_acts_on_training_steps(cluster):
-    (cluster.folder / "tell_epochs.py").write_text(TELL_EPOCHS)
-    module = UserModule("tell_epochs.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    options = TrainingOptions(16, train_steps=100, steps_per_epoch=4)
-    assert cluster.train(ONE, options, module=module, hparams={**DIGITS, "stops": True}).train_steps == 8
-    assert cluster.messages() == ["a callback has ended the training after step 8 of 100"]
-
-
-@pytest.mark.parametrize("distribution", [ONE, WORKERS], ids=lambda d: d.strategy)
-def test_a_training_that_diverges_says_so_once(cluster, distribution):
-    cluster.train(distribution, TrainingOptions(32, epochs=3), hparams={**DIGITS, "learning_rate": 1e38})
+def test_a_training_that_diverges_says_so_once(cluster):
+    cluster.train(WORKERS, TrainingOptions(32, epochs=3), hparams={**DIGITS, "learning_rate": 1e38})
     (message,) = cluster.messages()
     assert re.fullmatch(r"the loss is (nan|inf) after epoch \d: the training has diverged", message)
 
@@ -170,9 +103,11 @@ def test_evaluator_evaluates_every_second_epoch_and_the_last(cluster):
     assert json.loads(last.read_text())["accuracy"] == result.metrics["val_accuracy"]
 
 
-@pytest.mark.parametrize("distribution", [ONE, WORKERS], ids=lambda d: d.strategy)
-def test_profile_of_a_window_of_steps(cluster, distribution):
-    cluster.train(distribution, TrainingOptions(32, epochs=2, profile_steps="30,33"))
+@pytest.mark.parametrize(
+    ("distribution", "steps"), [(ONE, "45,46"), (WORKERS, "30,33")], ids=["from an epoch's begin", "later"]
+)
+def test_profile_of_a_window_of_steps(cluster, distribution, steps):
+    cluster.train(distribution, TrainingOptions(32, epochs=2, profile_steps=steps))
     (profile,) = Path(cluster.job.outputs.model_run_dir).glob("plugins/profile/*/*.xplane.pb")
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -293,8 +228,6 @@ def test_own_train_step_cannot_accumulate(cluster):
     module = UserModule("own_step.build_model", (str(cluster.folder),))
     with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which applies gradients"):
         cluster.train(ONE, TrainingOptions(32, train_steps=5, gradient_accumulation_steps=2), module=module)
-    with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which model_parallel cannot"):
-        cluster.train(MESH, TrainingOptions(32, train_steps=5), module=module)
 
 
 WEIGHTED = """
@@ -341,28 +274,26 @@ def write_weighted_examples(folder):
     return TrainingData(split, split, "y", None, str(folder / "weighted.pbtxt"))
 
 
-@pytest.mark.parametrize("function", ["build_model", "Weighted"])
-@pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
-def test_examples_count_by_their_weight(cluster, tmp_path, distribution, batch, function):
+def test_examples_of_a_task_count_by_their_weight(cluster, tmp_path):
     """Trains on errors of 1, 2, 3 and 4 with weights of 0, 1, 0 and 3.
 
-    The mean square is (4 + 48) / 4 per example. The mean absolute error, which is
-    divided by the weights, is (2 + 12) / 4.
+    The mean square is (4 + 48) / 4 per example. The oracle has models with weights.
     """
     (tmp_path / "weighted_model.py").write_text(WEIGHTED)
     result = cluster.train(
-        Distribution(**{**vars(distribution), "layout_rules": ""}),
-        TrainingOptions(batch, epochs=1),
-        module=UserModule(f"weighted_model.{function}", (str(tmp_path),)),
+        MIRRORED,
+        TrainingOptions(2, epochs=1),
+        module=UserModule("weighted_model.Weighted", (str(tmp_path),)),
         data=replace(write_weighted_examples(tmp_path), example_weight="w"),
     )
     assert (result.metrics["loss"], result.metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(13.0))
-    if function == "build_model":
-        assert result.metrics["val_mae"] == pytest.approx(3.5)
 
 
-@pytest.mark.parametrize("function", ["build_model", "Weighted"])
-@pytest.mark.parametrize(("distribution", "batch"), [(ONE, 4), (MIRRORED, 2), (MESH, 4)], ids=["one", "mirrored", "mesh"])
+@pytest.mark.parametrize(
+    ("function", "distribution", "batch"),
+    [("build_model", MIRRORED, 2), ("Weighted", MIRRORED, 2), ("build_model", MESH, 4)],
+    ids=["model", "task", "mesh"],
+)
 def test_examples_count_by_the_weight_of_their_class(cluster, tmp_path, distribution, batch, function):
     """Trains on the same examples. As in `fit`, an evaluation has no class weights."""
     data = write_weighted_examples(tmp_path)

@@ -39,6 +39,7 @@ SOME_KINDS = {
         "two_outputs",
     ],
     "central_storage": [
+        "accumulated",
         "batch_norm",
         "embedding_sparse",
         "legacy_optimizer",
@@ -46,11 +47,14 @@ SOME_KINDS = {
         "own_variable",
         "schedule",
     ],
-    "parameter_server": ["dropout", "embedding_sparse", "own_steps", "run_eagerly", "schedule"],
+    "parameter_server": ["batch_norm", "dropout", "embedding_sparse", "own_steps", "run_eagerly", "schedule"],
     "model_parallel": [
         "adamw",
+        "batch_norm",
         "clipped",
+        "dropout",
         "embedding",
+        "global_clipnorm",
         "mixed_bfloat16",
         "own_apply_gradients",
         "own_steps",

@@ -1,13 +1,10 @@
 """Trains modules on real clusters of processes on loopback."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from training import EXAMPLES
 
-from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
@@ -26,44 +23,6 @@ def test_learning_rate_of_many_replicas(cluster):
     workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
     warmed = cluster.train(workers, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear", warmup_steps=20))
     assert scaled.metrics["loss"] < warmed.metrics["loss"]
-
-
-OWN_STEPS = """
-import tensorflow as tf
-
-def loss(truth, prediction):
-    each = tf.keras.losses.sparse_categorical_crossentropy(truth, prediction)
-    if tf.reduce_mean(each) > 1.0:  # AutoGraph has to convert this, though Keras's own code is exempt
-        return each * 2.0
-    return each
-
-class Model(tf.keras.Model):
-    def train_step(self, data):
-        logs = super().train_step(data)
-        logs["learning_rate"] = self.optimizer.learning_rate
-        return logs
-
-def build_model(context):
-    assert context.num_replicas == 2 and context.global_batch_size == 64
-    assert context.label == "digit" and set(context.inputs) == {"pixels"}
-    pixels = tf.keras.Input((64,), name="pixels")
-    hidden = tf.keras.layers.Dense(32, activation="relu", kernel_regularizer="l2")(pixels)
-    model = Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(tf.keras.layers.Dropout(0.1)(hidden)))
-    schedule = tf.keras.optimizers.schedules.CosineDecay(0.01, context.train_steps)
-    model.compile(tf.keras.optimizers.Adam(schedule), loss, ["accuracy"])
-    return model
-"""
-
-
-def test_what_a_keras_user_may_override(cluster, tmp_path):
-    """A train_step, a loss with branches, regularisers, dropout, a schedule."""
-    (tmp_path / "own_steps.py").write_text(OWN_STEPS)
-    result = cluster.train(
-        Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
-        TrainingOptions(32, epochs=6),
-        module=UserModule("own_steps.build_model", (str(tmp_path),)),
-    )
-    assert result.metrics["val_accuracy"] > 0.8
 
 
 CALLBACKS = """
@@ -96,6 +55,7 @@ def test_callbacks_of_the_module(cluster, tmp_path):
         module=UserModule("own_callbacks.build_model", (str(tmp_path),)),
     )
     assert result.train_steps == 44, "no accuracy rises by 1 from the first epoch to the second"
+    assert cluster.messages() == ["a callback has ended the training after step 44 of 198"]
     chief, worker = (json.loads((tmp_path / name).read_text()) for name in ("True", "False"))
     assert len(chief) == 44
     assert chief == worker, "or a callback that sets the learning rate would set another one in each process"
@@ -118,21 +78,15 @@ class PerDigit(tf.keras.metrics.MeanTensor):
 """
 
 
-@pytest.mark.parametrize("num_evaluators", [0, 1])
-def test_metric_of_several_values(cluster, tmp_path, num_evaluators):
+def test_metric_of_several_values(cluster, tmp_path):
+    """Processes that train compute the first ones, and an evaluator the others."""
     (tmp_path / "own_metric.py").write_text(SEVERAL_VALUES)
-    workers = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=num_evaluators, accelerator_type="cpu")
+    workers = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
     metrics = cluster.train(workers, module=UserModule("own_metric.build_model", (str(tmp_path),))).metrics
     for prefix in ("mean", "val_mean"):
         named = [f"{prefix}_probability_{digit}" for digit in range(10)]
         assert [name for name in metrics if name.startswith(prefix)] == named
     assert sum(metrics[f"val_mean_probability_{digit}"] for digit in range(10)) == pytest.approx(1.0, rel=1e-4)
-
-
-def test_message_of_a_module_that_exits_is_reported(cluster, tmp_path):
-    (tmp_path / "own_exit.py").write_text("import sys\ndef build_model(context):\n    sys.exit('DATA_DIR is not set')\n")
-    with pytest.raises(TrainingError, match="DATA_DIR is not set"):
-        cluster.train(module=UserModule("own_exit.build_model", (str(tmp_path),)))
 
 
 def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch):
@@ -150,7 +104,6 @@ def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch)
 @pytest.mark.parametrize(
     ("distribution", "keras_version"),
     [
-        (Distribution("default"), 2),
         (Distribution("mirrored", accelerator_count=2, accelerator_type="cpu"), 3),
         (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 2),
     ],
@@ -204,35 +157,3 @@ def test_processes_agree_on_the_length_of_calls(cluster, tmp_path):
         module=UserModule("own_uneven.build_model", (str(tmp_path),)),
     )
     assert result.train_steps == 400
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (
-            "return 3",
-            "own_wrong.build_model returned builtins.int; return a compiled Keras 2 model, or a task with train_step",
-        ),
-        (
-            "import tensorflow as tf; i = tf.keras.Input((64,)); return tf.keras.Model(i, tf.keras.layers.Dense(1)(i))",
-            "own_wrong.build_model returned a model that is not compiled",
-        ),
-    ],
-)
-def test_anything_but_a_compiled_model_or_task_is_refused(cluster, tmp_path, body, message):
-    cluster.exporting()
-    (tmp_path / "own_wrong.py").write_text(f"def build_model(context):\n    {body}\n")
-    with pytest.raises(TrainingError, match=message):
-        cluster.train(module=UserModule("own_wrong.build_model", (str(tmp_path),)))
-    assert not cluster.model.exists()
-
-
-def test_examples_that_are_fewer_than_a_batch(cluster, digits):
-    with pytest.raises(TrainingError, match="per_replica_batch_size: 2000 .* write at most 1400"):
-        cluster.train(training_options=TrainingOptions(2000, epochs=1))
-    assert not Path(cluster.job.outputs.result_file).exists()
-
-
-def test_eval_split_may_be_missing(cluster, digits):
-    result = cluster.train(training_options=TrainingOptions(64, train_steps=5), data=replace(digits, eval=None))
-    assert set(result.metrics) == {"loss", "accuracy"}

@@ -1,4 +1,7 @@
-"""Tests Keras's own callbacks under every strategy, with Keras 2 and Keras 3."""
+"""Tests Keras's own callbacks in several processes and on a mesh.
+
+The oracle compares their calls with those under `fit`, for every strategy.
+"""
 
 import csv
 from pathlib import Path
@@ -11,19 +14,14 @@ from doc_examples import python_blocks
 from sklearn.datasets import load_digits
 from training import EXAMPLES
 
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
-from tfx_distribute.trainer_module.user_code import callbacks
 
 pytestmark = pytest.mark.e2e
 
 STRATEGIES = {
-    "default": Distribution(accelerator_type="cpu"),
-    "mirrored": Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
     "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
     "parameter_server": Distribution("parameter_server", num_workers=1, accelerator_type="cpu"),
-    "central_storage": Distribution("central_storage", accelerator_type="cpu", accelerator_count=2),
     "model_parallel": Distribution(
         "model_parallel", mesh="1x2", layout_rules="kernel = unsharded, model", accelerator_type="cpu"
     ),
@@ -76,8 +74,7 @@ def train(cluster, request, tmp_path):
 
 @pytest.mark.parametrize(
     ("strategy", "keras_version"),
-    [(name, 2) for name in STRATEGIES]
-    + [(name, 3) for name in STRATEGIES if not strategy_table.STRATEGIES[name].not_keras_3],
+    [("multi_worker_mirrored", 2), ("multi_worker_mirrored", 3), ("parameter_server", 2), ("model_parallel", 2)],
 )
 def test_callbacks_work_as_under_fit_and_write_once(train, cluster, tmp_path, strategy, keras_version):
     cluster.exporting()
@@ -114,55 +111,6 @@ def test_callbacks_work_as_under_fit_and_write_once(train, cluster, tmp_path, st
     )
 
 
-@pytest.mark.parametrize(
-    ("returned", "what"),
-    [
-        (None, "None"),
-        (tf.keras.callbacks.TerminateOnNaN, "the class TerminateOnNaN"),
-        (tf.keras.callbacks.TerminateOnNaN(), "<"),
-        ([tf.keras.callbacks.TerminateOnNaN], "the class TerminateOnNaN"),
-        ([tf.keras.callbacks.TerminateOnNaN(), "CSVLogger"], "'CSVLogger'"),
-    ],
-)
-def test_callbacks_of_other_types_are_refused(returned, what):
-    with pytest.raises(
-        ConfigurationError, match=rf"module: callbacks returned {what}.*; return a list of callbacks, such as"
-    ):
-        callbacks._as_list(returned)
-
-
-@pytest.mark.parametrize(
-    "callback",
-    [
-        tf.keras.callbacks.EarlyStopping(),
-        tf.keras.callbacks.ReduceLROnPlateau(),
-        tf.keras.callbacks.ModelCheckpoint("best.weights.h5", save_best_only=True, save_weights_only=True),
-    ],
-    ids=lambda callback: type(callback).__name__,
-)
-def test_callbacks_that_monitor_an_evaluation_need_one_in_the_training_processes(callback):
-    name = type(callback).__name__
-    callbacks.check_monitors([callback], num_evaluators=0, has_evaluation=True)
-    with pytest.raises(
-        ConfigurationError, match=f"{name}, which monitors val_loss, .* write num_evaluators: 0, or monitor='loss'"
-    ):
-        callbacks.check_monitors([callback], num_evaluators=1, has_evaluation=True)
-    with pytest.raises(ConfigurationError, match=f"{name}, which monitors val_loss, but there is no split 'eval'"):
-        callbacks.check_monitors([callback], num_evaluators=0, has_evaluation=False)
-
-
-def test_callbacks_that_monitor_no_evaluation_go_with_an_evaluator():
-    each_epoch = tf.keras.callbacks.ModelCheckpoint("each.weights.h5", save_weights_only=True)
-    others = [each_epoch, tf.keras.callbacks.EarlyStopping("loss"), tf.keras.callbacks.TerminateOnNaN()]
-    callbacks.check_monitors(others, num_evaluators=1, has_evaluation=True)
-
-
-@pytest.mark.parametrize("collect", [list, tuple, iter])
-def test_callbacks_in_any_collection(collect):
-    one = keras.callbacks.TerminateOnNaN()  # of whichever Keras
-    assert callbacks._as_list(collect([one])) == [one]
-
-
 def serialized(pixels: np.ndarray) -> list[bytes]:
     return [
         tf.train.Example(
@@ -180,29 +128,16 @@ def test_example_of_the_documentation(train, cluster, request):
     assert {path.name for path in run.iterdir()} == {"best.weights.h5", "epochs.csv", *WRITTEN_BY_US}
 
 
-@pytest.mark.parametrize(
-    ("callback", "strategy", "message"),
-    [
-        (
-            "ModelCheckpoint(context.model_run_dir + '/best')] if context.is_chief else [",
-            "multi_worker_mirrored",
-            "^module: callbacks returned a ModelCheckpoint on some processes .*without asking for context.is_chief",
-        ),
-        (
-            "BackupAndRestore(context.model_run_dir + '/backup')",
-            "default",
-            "^module: callbacks returned a BackupAndRestore.* leave it out: training is saved every save_checkpoints_secs",
-        ),
-        (
-            "TensorBoard(context.model_run_dir, histogram_freq=1)",
-            "model_parallel",
-            "^module: callbacks returned a TensorBoard with histogram_freq.* write histogram_freq=0",
-        ),
-    ],
-)
-def test_callbacks_that_cannot_work_are_refused(train, callback, strategy, message):
+CHIEF_ONLY = """
+def callbacks(context):
+    return [tf.keras.callbacks.ModelCheckpoint(context.model_run_dir + "/best")] if context.is_chief else []
+"""
+
+
+def test_a_callback_in_some_processes_only_is_refused(train):
+    message = "^module: callbacks returned a ModelCheckpoint on some processes .*without asking for context.is_chief"
     with pytest.raises(TrainingError, match=message):
-        train(f"def callbacks(context):\n    return [tf.keras.callbacks.{callback}]\n", strategy)
+        train(CHIEF_ONLY, "multi_worker_mirrored")
 
 
 PREDICTS = """
@@ -215,10 +150,9 @@ def callbacks(context):
 """
 
 
-@pytest.mark.parametrize("condition", ["context.is_chief", "not context.is_chief"])
-def test_a_prediction_in_some_processes_only_is_final(train, condition):
+def test_a_prediction_in_some_processes_only_is_final(train):
     with pytest.raises(TrainingError, match="module: Predicts calls model.predict in some processes only, ") as error:
-        train(PREDICTS % condition, "multi_worker_mirrored")
+        train(PREDICTS % "context.is_chief", "multi_worker_mirrored")
     assert "restart" not in str(error.value)
 
 

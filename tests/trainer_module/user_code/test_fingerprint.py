@@ -26,14 +26,10 @@ def is_other(folder, change, **options) -> bool:
 @pytest.mark.parametrize(
     "name",
     [
-        "helper.py",
         "package/deep/helper.py",
         "vocabulary.txt",
-        "settings.json",
         "settings.yaml",
         "package/native.so",
-        "schema.pbtxt",
-        "deploy.yaml",
     ],
 )
 def test_files_that_a_module_may_read_count_by_content(folder, name):
@@ -52,16 +48,10 @@ def test_files_that_a_module_may_read_count_by_content(folder, name):
         (".vocabulary.txt.swp", "x"),
         ("__pycache__/model.cpython-310.pyc", "x"),
         ("environment/pyvenv.cfg", "x"),
-        ("cache/CACHEDIR.TAG", "x"),
         ("runs/mine/metadata.sqlite", "x"),
         ("explore.ipynb", "x"),
         ("README.md", "x"),
-        ("out.log", "x"),
-        ("nohup.out", "x"),
-        ("model.py~", "x"),
-        ("core.123", "x"),
         ("events.out.tfevents.1795300000.host", "x"),
-        ("wandb/run/config.json", "x"),
         ("pipeline.yaml", "name: a\nmodule: model.py\ndata: {csv: x}\ntrainer: {label: y}\n"),
         ("compiled.yaml", "deploymentSpec:\n  executors: {}\n"),
         ("report.html", f"<html>\n<head>\n{fingerprint.REPORT_MARK.decode()}\n"),
@@ -242,12 +232,3 @@ def test_what_this_process_writes_to_does_not_count(folder):
     with open(folder / "out.txt", "a") as output:
         assert not is_other(folder, lambda: output.write("one more line\n") and output.flush())
     assert is_other(folder, lambda: (folder / "out.txt").write_text("not any more"))
-
-
-def test_links_that_lead_nowhere_and_pipes_do_not_count(folder):
-    def make():
-        (folder / "loop").symlink_to("loop")
-        (folder / "dead").symlink_to("nowhere")
-        os.mkfifo(folder / "pipe")
-
-    assert not is_other(folder, make)

@@ -1,6 +1,7 @@
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras.model_adapters import factory
 
 
@@ -160,3 +161,13 @@ def test_a_model_is_not_traced_for_each_replica():
         factory.make(model, "f").prepare((tf.zeros([2, 3]), tf.zeros([2, 1])))
     assert noting.calls
     assert not any(noting.calls)
+
+
+def test_anything_but_a_compiled_model_or_a_task_is_refused():
+    inputs = tf.keras.Input((1,))
+    for made, message in (
+        (tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs)), "m.f returned a model that is not compiled"),
+        (3, "m.f returned builtins.int; return a compiled Keras 2 model, or a task with train_step"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            factory.make(made, "m.f")

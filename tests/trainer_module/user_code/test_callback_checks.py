@@ -1,0 +1,83 @@
+"""Tests which callbacks of a module are refused before training."""
+
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import UserModule
+from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
+from tfx_distribute.trainer_module.user_code import callbacks
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [
+        (None, "None"),
+        (tf.keras.callbacks.TerminateOnNaN, "the class TerminateOnNaN"),
+        (tf.keras.callbacks.TerminateOnNaN(), "<"),
+        ([tf.keras.callbacks.TerminateOnNaN], "the class TerminateOnNaN"),
+        ([tf.keras.callbacks.TerminateOnNaN(), "CSVLogger"], "'CSVLogger'"),
+    ],
+)
+def test_callbacks_of_other_types_are_refused(returned, what):
+    with pytest.raises(
+        ConfigurationError, match=rf"module: callbacks returned {what}.*; return a list of callbacks, such as"
+    ):
+        callbacks._as_list(returned)
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        tf.keras.callbacks.EarlyStopping(),
+        tf.keras.callbacks.ReduceLROnPlateau(),
+        tf.keras.callbacks.ModelCheckpoint("best.weights.h5", save_best_only=True, save_weights_only=True),
+    ],
+    ids=lambda callback: type(callback).__name__,
+)
+def test_callbacks_that_monitor_an_evaluation_need_one_in_the_training_processes(callback):
+    name = type(callback).__name__
+    callbacks.check_monitors([callback], num_evaluators=0, has_evaluation=True)
+    with pytest.raises(
+        ConfigurationError, match=f"{name}, which monitors val_loss, .* write num_evaluators: 0, or monitor='loss'"
+    ):
+        callbacks.check_monitors([callback], num_evaluators=1, has_evaluation=True)
+    with pytest.raises(ConfigurationError, match=f"{name}, which monitors val_loss, but there is no split 'eval'"):
+        callbacks.check_monitors([callback], num_evaluators=0, has_evaluation=False)
+
+
+def test_callbacks_that_monitor_no_evaluation_go_with_an_evaluator():
+    each_epoch = tf.keras.callbacks.ModelCheckpoint("each.weights.h5", save_weights_only=True)
+    others = [each_epoch, tf.keras.callbacks.EarlyStopping("loss"), tf.keras.callbacks.TerminateOnNaN()]
+    callbacks.check_monitors(others, num_evaluators=1, has_evaluation=True)
+
+
+@pytest.mark.parametrize("collect", [list, tuple, iter])
+def test_callbacks_in_any_collection(collect):
+    one = keras.callbacks.TerminateOnNaN()  # of whichever Keras
+    assert callbacks._as_list(collect([one])) == [one]
+
+
+@pytest.mark.parametrize(
+    ("callback", "strategy", "message"),
+    [
+        (
+            tf.keras.callbacks.BackupAndRestore("backup"),
+            tf.distribute.Strategy,
+            "a BackupAndRestore.* leave it out: training is saved every save_checkpoints_secs",
+        ),
+        (
+            tf.keras.callbacks.TensorBoard("logs", histogram_freq=1),
+            MeshStrategy,
+            "a TensorBoard with histogram_freq.* write histogram_freq=0",
+        ),
+    ],
+)
+def test_callbacks_that_cannot_work_are_refused(monkeypatch, callback, strategy, message):
+    monkeypatch.setattr(callbacks.module_loader, "load_optional", lambda *_: lambda context: [callback])
+    with pytest.raises(ConfigurationError, match=f"^module: callbacks returned {message}"):
+        callbacks.load(UserModule("m.build_model"), SimpleNamespace(is_chief=True), Mock(spec=strategy))

@@ -13,11 +13,8 @@ MAX_COMBINATIONS = 64
 NOT_SPLIT = frozenset(
     {
         "base_model",
-        "base_model_mapping",
-        "base_model_vocabularies",
         "class_weight",
         "devices",
-        "freeze",
         "layout_rules",
         "tpu",
     }

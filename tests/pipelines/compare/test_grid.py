@@ -13,7 +13,7 @@ from tfx_distribute.trainer_module.job.parameters import GROUPS
         (["num_workers= 1, 2 ", "num_workers=4"], {"num_workers": (1, 2, 4)}),
         (["flag=true,1,1.0"], {"flag": (True, 1, 1.0)}),
         (["devices=GPU:0,GPU:1", "devices=GPU:0"], {"devices": ("GPU:0,GPU:1", "GPU:0")}),
-        (["freeze="], {"freeze": ("",)}),
+        (["devices="], {"devices": ("",)}),
         (["text=a=b,c"], {"text": ("a=b", "c")}),
     ],
 )

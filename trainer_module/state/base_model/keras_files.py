@@ -38,25 +38,16 @@ def read(path: str, model: tf.keras.Model) -> list[BaseWeight]:
     return [BaseWeight(weight.path, weight.shape, weight.read) for weight in model_weights.list_weights(base)]
 
 
-def load_weights(path: str, model: tf.keras.Model) -> int:
+def load_weights(path: str, model: tf.keras.Model) -> None:
     """Loads a `.weights.h5` file, which has no names of layers, as Keras does.
-
-    Returns:
-      The number of weights.
 
     Raises:
       ConfigurationError: The file does not fit the model.
     """
-    weights = model_weights.list_weights(model)
-    if any(len(weight.parts) > 1 or hasattr(weight.parts[0], "layout") for weight in weights):
-        raise ConfigurationError(
-            f"base_model: {path} cannot be loaded into weights that are divided among devices; write a .keras file"
-        )
     with _explaining(path), _copied(path) as local:
         with importlib.import_module("h5py").File(local, "r+") as file:  # a package that Keras needs
             file.pop("optimizer", None)  # which starts from scratch
         model.load_weights(local)
-    return len(weights)
 
 
 @contextlib.contextmanager

@@ -56,8 +56,11 @@ def fingerprint(path: str) -> str:
       ConfigurationError: There is no model.
     """
     model = find(path)
+    assets = f"{model}/assets"  # have the vocabularies
+    names = sorted(tf.io.gfile.listdir(assets)) if tf.io.gfile.isdir(assets) else []
+    files = [f"{model}/variables/variables.index", *(f"{assets}/{name}" for name in names if not name.endswith("/"))]
     digest = hashlib.sha256()
-    for file in [model] if is_keras_file(model) else _list_fingerprinted(model):
+    for file in [model] if is_keras_file(model) else files:
         digest.update(f"{file.removeprefix(model)}\0".encode())
         with tf.io.gfile.GFile(file, "rb") as stream:
             while chunk := stream.read(_CHUNK_BYTES):
@@ -73,10 +76,3 @@ def _list_folders(path: str) -> Iterator[str]:
         versions = [name for entry in tf.io.gfile.listdir(path) if (name := entry.rstrip("/")).isdigit()]
         for version in sorted(versions, key=int, reverse=True):  # one without a model is still being copied
             yield f"{path}/{version}"
-
-
-def _list_fingerprinted(folder: str) -> list[str]:
-    assets = f"{folder}/assets"  # have the vocabularies
-    names = tf.io.gfile.listdir(assets) if tf.io.gfile.isdir(assets) else []
-    files = [f"{assets}/{name}" for name in sorted(names) if not name.endswith("/")]
-    return [f"{folder}/variables/variables.index", f"{folder}/saved_model.pb", *files]

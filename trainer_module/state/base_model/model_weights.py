@@ -83,10 +83,7 @@ def list_weights(model: tf.keras.Model) -> list[ModelWeight]:
 def iterate_layers(model: Any, prefix: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
     """Yields the layers of a model with their paths, those that contain others first.
 
-    Args:
-      model: A model or a layer.
-      prefix: Path of the layer, ending in `/`.
-      seen: Layers that have been yielded.
+    Of a layer, yields those in it, whose paths begin with `prefix`, unless `seen`.
     """
     seen = set() if seen is None else seen
     for layer in model._flatten_layers(include_self=False, recursive=False):

@@ -37,15 +37,10 @@ class Vocabularies:
         return len({*self.old} & {*self.new})
 
     def move_rows(self, path: str, rows: np.ndarray, value: np.ndarray) -> np.ndarray:
-        """Returns the rows of a weight with those of known entries replaced.
+        """Returns the initial rows of a weight with those of known entries replaced.
 
         Rows before and after those of the vocabulary, for padding and for entries
         outside of it, are taken over one by one.
-
-        Args:
-          path: Path of the weight, for messages.
-          rows: Its initial value.
-          value: Its value in the base model.
 
         Raises:
           ConfigurationError: It has fewer rows than its vocabulary has entries.

@@ -70,7 +70,8 @@ def apply(
             raise ConfigurationError(
                 f"base_model: {path} has no names of layers, so only freeze applies; write a .keras file"
             )
-        result = WarmStartResult(keras_files.load_weights(path, model), 0)
+        keras_files.load_weights(path, model)
+        result = WarmStartResult(weights_taken=len(model_weights.list_weights(model)), weights_skipped=0)
     else:
         result = _take(path, job.warm_start, model, transform_output, strategy)
     for _, layer in model_weights.iterate_layers(model):

@@ -183,7 +183,7 @@ class Trainer(base_component.BaseComponent):
             "custom_config": _as_json(custom_config),
             "hparams": _as_json(hparams or {}),
             "has_base_model": 1 if base_model else None,
-            "warm_start": warm_start.to_json() if warm_start else None,
+            "warm_start": (warm_start and warm_start.to_json()) or None,
         }
         inputs = {
             standard_component_specs.BASE_MODEL_KEY: base_model,

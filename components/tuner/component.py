@@ -142,7 +142,7 @@ class Tuner(base_component.BaseComponent):
             "example_weight": labels.to_text(example_weight),
             "hparams": hparams if isinstance(hparams, data_types.RuntimeParameter) else json_utils.dumps(hparams or {}),
             "has_base_model": 1 if base_model else None,
-            "warm_start": warm_start.to_json() if warm_start else None,
+            "warm_start": (warm_start and warm_start.to_json()) or None,
         }
         train_args = argument_checks.to_message("train_args", train_args, trainer_pb2.TrainArgs)
         eval_args = argument_checks.to_message("eval_args", eval_args, trainer_pb2.EvalArgs)

@@ -39,7 +39,7 @@ class WarmStart:
       ConfigurationError: A pattern or a replacement is not valid.
     """
 
-    freeze: Sequence[str] = ()
+    freeze: Sequence[str] = field(default_factory=list)
     rename: Mapping[str, str] = field(default_factory=dict)
     vocabularies: Mapping[str, str | Mapping[str, int]] = field(default_factory=dict)
     mismatch: Literal["fail", "skip"] = "fail"

@@ -94,7 +94,8 @@ def renumber(paths: Iterable[str], automatic: set[str]) -> list[str]:
     for parts in split:
         new = list(parts)
         for depth, name, number in _find_numbers(parts, automatic):
-            rank = sorted(numbers[(*parts[:depth], name)]).index(number)
+            group = (*parts[:depth], name)
+            rank = sorted(numbers[group]).index(number)
             new[depth] = f"{name}_{rank}" if rank else name
         renumbered.append("/".join(new))
     return renumbered

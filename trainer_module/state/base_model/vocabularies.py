@@ -6,6 +6,7 @@ may be another entry's after a run on new data, even if the number of rows is th
 
 import itertools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,7 @@ class Vocabularies:
         return rows
 
 
-def read(rule: str | dict[str, int], base_model: str, transform_output: Any) -> Vocabularies:
+def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) -> Vocabularies:
     """Reads a vocabulary of the base model and of the training's transform.
 
     Args:

@@ -66,7 +66,7 @@ def apply(
         return None
     path = location.find(job.base_model)
     if path.endswith(keras_files.WEIGHTS_SUFFIX):
-        if replace(job.warm_start, freeze=()) != WarmStart():
+        if replace(job.warm_start, freeze=[]) != WarmStart():
             raise ConfigurationError(
                 f"base_model: {path} has no names of layers, so only freeze applies; write a .keras file"
             )
@@ -89,7 +89,7 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
     weights = model_weights.list_weights(model)
     names = [weight.path if has_paths else weight.variable_name for weight in weights]
     found = matching.match(base, weights, names, model_weights.automatic_names(model))
-    rows = {}  # path of a weight -> the entries that its rows belong to
+    rows: dict[str, vocabularies.Vocabularies] = {}  # path of a weight -> the entries that its rows belong to
     for pattern, rule in settings.vocabularies.items():
         paths = [weight.path for weight in weights if matches(pattern, weight.path)]
         if not paths:

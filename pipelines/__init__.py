@@ -101,6 +101,7 @@ __getattr__, __dir__ = lazy_names.export(
         ".spec.beam": ("Beam",),
         ".spec.machines": ("MachineSpec", "Toleration"),
         ".spec.pipeline": (
+            "BaseModelSpec",
             "Change",
             "Data",
             "Evaluate",

@@ -68,7 +68,7 @@ def list_weights(model: tf.keras.Model) -> list[ModelWeight]:
         inner = variable._value if is_keras_3() else variable
         if id(variable) in left_out or is_random_state(inner.name):
             continue
-        name, part = _split_part(inner.name.partition(":")[0])
+        name, part = _split_part(inner)
         if part:  # it follows the others
             first, *others = weights[-1].shape
             weights[-1].shape = (first + variable.shape[0], *others)
@@ -112,12 +112,12 @@ def _is_adapted(layer: Any) -> bool:
     return isinstance(layer, layers.StringLookup | layers.IntegerLookup | layers.TextVectorization | layers.Discretization)
 
 
-def _split_part(name: str) -> tuple[str, int]:
-    """Splits the name that TensorFlow gives a part of a divided weight."""
-    match = re.fullmatch(r"(.*)/part_(\d+)", name)
-    if match and isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
-        return match[1], int(match[2])
-    return name, 0
+def _split_part(variable: Any) -> tuple[str, int]:
+    """Returns the name of a variable's weight, and which part of it the variable is."""
+    name = variable.name.partition(":")[0]
+    # TensorFlow names the parts that parameter servers have.
+    match = re.fullmatch(r"(.*)/part_(\d+)", name) if hasattr(variable, "_sharded_container") else None
+    return (match[1], int(match[2])) if match else (name, 0)
 
 
 def _to_snake_case(class_name: str) -> str:

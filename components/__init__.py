@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tfx_distribute.components.tuner.component import Tuner as Tuner
     from tfx_distribute.components.tuner.search import Search as Search
     from tfx_distribute.components.tuner.value_range import ValueRange as ValueRange
+    from tfx_distribute.trainer_module.job.warm_start import WarmStart as WarmStart
 
 __all__ = [
     "CsvExampleGen",
@@ -42,6 +43,7 @@ __all__ = [
     "Trainer",
     "Tuner",
     "ValueRange",
+    "WarmStart",
 ]
 
 # Beam's worker processes import modules of this package, and must not load TFX.
@@ -57,5 +59,6 @@ __getattr__, __dir__ = lazy_names.export(
         ".tuner.component": ("Tuner",),
         ".tuner.search": ("Search",),
         ".tuner.value_range": ("ValueRange",),
+        "..trainer_module.job.warm_start": ("WarmStart",),
     },
 )

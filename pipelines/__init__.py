@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.beam import Beam
     from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration
     from tfx_distribute.pipelines.spec.pipeline import (
+        BaseModelSpec,
         Change,
         Data,
         Evaluate,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
 __all__ = [
+    "BaseModelSpec",
     "Beam",
     "Change",
     "ConfigurationError",
@@ -99,6 +101,7 @@ __getattr__, __dir__ = lazy_names.export(
         ".spec.beam": ("Beam",),
         ".spec.machines": ("MachineSpec", "Toleration"),
         ".spec.pipeline": (
+            "BaseModelSpec",
             "Change",
             "Data",
             "Evaluate",

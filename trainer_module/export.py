@@ -12,7 +12,7 @@ from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSp
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.keras.keras_models import fixed_batch_size, input_names, input_specs, is_keras_3
 from tfx_distribute.trainer_module.serving.asking import Questions
-from tfx_distribute.trainer_module.state.base_model import checkpoints
+from tfx_distribute.trainer_module.state.base_model import saved_models
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
 
@@ -109,12 +109,12 @@ def _check_names(model: tf.keras.Model) -> None:
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
     signatures = _signatures(model, features)
     model.decode_resources = features.functions.resources
+    saved_models.name_weights(model)
     if is_keras_3():
         with _without_own_signature(model):
             tf.saved_model.save(model, folder, signatures=signatures)
     else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
         model.save(folder, save_format="tf", signatures=signatures, include_optimizer=_can_describe_training(model))
-    checkpoints.write_paths(model, folder)
 
 
 def _can_describe_training(model: tf.keras.Model) -> bool:

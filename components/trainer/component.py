@@ -18,6 +18,7 @@ from tfx_distribute.components.trainer.arguments import TrainerArguments
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import module_loader
 
 Text: TypeAlias = str | data_types.RuntimeParameter
@@ -43,6 +44,7 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
                 "label",
                 "example_weight",
                 "hparams",
+                "warm_start",
                 "checkpoint_dir",
                 "launcher",
             )
@@ -106,6 +108,7 @@ class Trainer(base_component.BaseComponent):
         hparams: dict[str, Any] | data_types.RuntimeParameter | None = None,
         checkpoint_dir: Text | None = None,
         launcher: str | None = None,
+        warm_start: WarmStart | None = None,
         statistics: types.BaseChannel | None = None,
         **parameters: Unpack[TrainerArguments],
     ):
@@ -156,6 +159,8 @@ class Trainer(base_component.BaseComponent):
             component's outputs.
           launcher: Where to train, as `launchers.registry.to_json` writes it. By
             default, training processes run on the executor's machine.
+          warm_start: How `build_model` starts from `base_model`: layers to freeze, new
+            names, vocabularies. By default all weights have to correspond.
           statistics: Channel of `standard_artifacts.ExampleStatistics`, for
             `fn_args.num_examples` of a `run_fn`: name of a split -> its number of
             examples.
@@ -178,6 +183,7 @@ class Trainer(base_component.BaseComponent):
             "custom_config": _as_json(custom_config),
             "hparams": _as_json(hparams or {}),
             "has_base_model": 1 if base_model else None,
+            "warm_start": (warm_start and warm_start.to_json()) or None,
         }
         inputs = {
             standard_component_specs.BASE_MODEL_KEY: base_model,

@@ -104,11 +104,11 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base
         model.set_string_custom_property("base_model", base_model)
         model.set_int_custom_property("base_model_weights_taken", result.warm_start.weights_taken)
         model.set_int_custom_property("base_model_weights_skipped", result.warm_start.weights_skipped)
-        if job.training_options.base_model_vocabularies:
+        if job.warm_start.vocabularies:
             model.set_int_custom_property("base_model_entries_taken", result.warm_start.entries_taken)
             model.set_int_custom_property("base_model_entries_new", result.warm_start.entries_new)
-    if job.training_options.freeze:
-        model.set_string_custom_property("freeze", job.training_options.freeze)
+        if job.warm_start.freeze:
+            model.set_string_custom_property("freeze", "; ".join(job.warm_start.freeze))
     model.set_float_custom_property("train_seconds", result.seconds)
     if result.time_use:
         _record_time_use(model, result.time_use)

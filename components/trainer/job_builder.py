@@ -33,6 +33,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import function_settings
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
@@ -91,6 +92,7 @@ def check_function(
         strategy_table.check_run_fn(parameters.distribution)
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
     arguments += [name for name, given in inputs.items() if given]
+    arguments += ["warm_start"] if exec_properties.get("warm_start") else []
     for name, reason in function_settings.find_ignored(kind, *parameters[1:], arguments).items():
         raise ConfigurationError(f"{name}: {reason}")
 
@@ -231,8 +233,7 @@ def describe_job(
     if exec_properties.get("strategy") == strategy_info.AUTO:
         logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
     if exec_properties.get("has_base_model") and not inputs.get(standard_component_specs.BASE_MODEL_KEY):
-        logging.warning("base_model: there is none yet, so training starts from scratch%s", _not_frozen(training_options))
-        training_options = replace(training_options, freeze="")
+        logging.warning("base_model: there is none yet, so training starts from scratch, and no layer is frozen")
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
     hyperparameters = _read_hyperparameters(inputs)
@@ -247,6 +248,7 @@ def describe_job(
         input_options=input_options,
         fault_tolerance=fault_tolerance,
         base_model=_uri(inputs, standard_component_specs.BASE_MODEL_KEY) or "",
+        warm_start=WarmStart.from_json(exec_properties.get("warm_start") or ""),
         hparams={**json.loads(exec_properties.get("hparams") or "{}"), **_tuned_values(hyperparameters)},
         raw_examples=input_splits.find_raw_examples(examples, transform_graph),
     )
@@ -372,10 +374,6 @@ def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
         return None
     with fileio.open(file, "r") as stream:
         return dict(json.load(stream))
-
-
-def _not_frozen(options: TrainingOptions) -> str:
-    return f" and freezes nothing (freeze={options.freeze!r})" if options.freeze else ""
 
 
 def _tuned_values(hyperparameters: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def fingerprint_inputs(
         "hparams": _fingerprint(dict(job.hparams)),
         "parameters": _fingerprint({**options, **order}),
         "environment": _fingerprint(fingerprint.environment()),
-        **({"base_model": location.fingerprint(job.base_model)} if job.base_model else {}),
+        **({"base_model": _fingerprint_base_model(job)} if job.base_model else {}),
     }
 
 
@@ -149,6 +149,10 @@ def _describe_versions(saved: str) -> str:
     before, now = (dict(version.split(" ") for version in text.split(", ")) for text in (saved, fingerprint.environment()))
     pairs = [f"{name} {before[name]}, not {now[name]}" for name in now if name in before and before[name] != now[name]]
     return f" ({'; '.join(pairs)})" if pairs else ""
+
+
+def _fingerprint_base_model(job: TrainingJob) -> str:
+    return _fingerprint([location.fingerprint(job.base_model), asdict(job.warm_start)])
 
 
 def _fingerprint_module_files(job: TrainingJob) -> list[str]:

@@ -95,18 +95,12 @@ def stage(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -
 
 
 def _copy(uri: str, folder: str) -> None:
-    """Copies an artifact to a new folder.
-
-    An imported base model may be a file, or the files of a checkpoint, whose names
-    begin alike.
-    """
+    """Copies an artifact, which is a file for some base models, to a new folder."""
     if fileio.isdir(uri):
         io_utils.copy_dir(uri, folder)
         return
     fileio.makedirs(folder)
-    for file in fileio.glob(f"{uri}*"):
-        if file == uri or file.removeprefix(uri).startswith("."):
-            fileio.copy(file, os.path.join(folder, os.path.basename(file)), overwrite=True)
+    fileio.copy(uri, os.path.join(folder, os.path.basename(uri)), overwrite=True)
 
 
 def _is_remote(artifact: types.Artifact) -> bool:

@@ -22,6 +22,7 @@ from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels
 from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 
 class TunerSpec(types.ComponentSpec):
@@ -87,6 +88,7 @@ class Tuner(base_component.BaseComponent):
         hparams: dict[str, Any] | data_types.RuntimeParameter | None = None,
         checkpoint_dir: Text | None = None,
         launcher: str | None = None,
+        warm_start: WarmStart | None = None,
         **parameters: Unpack[TrainerArguments],
     ):
         """Constructs a Tuner component.
@@ -116,6 +118,7 @@ class Tuner(base_component.BaseComponent):
             that all machines of the cluster share. Default: `.checkpoints` next to the
             component's outputs.
           launcher: Where to train, as of the Trainer.
+          warm_start: How each trial starts from `base_model`, as of the Trainer.
           **parameters: Pipeline parameters, each a value or a RuntimeParameter; see
             docs/parameters.md.
 
@@ -139,6 +142,7 @@ class Tuner(base_component.BaseComponent):
             "example_weight": labels.to_text(example_weight),
             "hparams": hparams if isinstance(hparams, data_types.RuntimeParameter) else json_utils.dumps(hparams or {}),
             "has_base_model": 1 if base_model else None,
+            "warm_start": (warm_start and warm_start.to_json()) or None,
         }
         train_args = argument_checks.to_message("train_args", train_args, trainer_pb2.TrainArgs)
         eval_args = argument_checks.to_message("eval_args", eval_args, trainer_pb2.EvalArgs)

@@ -181,7 +181,7 @@ class SearchRun:
             seconds=round(seconds, 3),
             message=message,
         )
-        if message.startswith("base_model: "):  # of another architecture: each such trial would fail
+        if message.startswith("base_model"):  # of another architecture: each such trial would fail
             raise ConfigurationError(
                 f"{message}; or leave hyperparameters that change the architecture out of tune.space "
                 f"(here {_describe(plan)})"

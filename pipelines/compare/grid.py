@@ -13,10 +13,7 @@ MAX_COMBINATIONS = 64
 NOT_SPLIT = frozenset(
     {
         "base_model",
-        "base_model_mapping",
-        "base_model_vocabularies",
         "class_weight",
-        "freeze",
         "layout_rules",
         "tpu",
     }

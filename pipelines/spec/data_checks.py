@@ -69,7 +69,7 @@ def check_base_model(spec: PipelineSpec) -> None:
     Raises:
       ConfigurationError: It does not.
     """
-    path = spec.trainer.base_model
+    path = spec.trainer.base_model.path
     if path in ("", LATEST_BLESSED) or "://" in path:
         return
     if not os.path.exists(path) and not os.path.exists(f"{path}.index"):  # or a checkpoint

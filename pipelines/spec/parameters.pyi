@@ -111,27 +111,6 @@ class Parameters(ParameterModel):
     into the next one. Without it, each epoch sees every example once, in batches
     that are slightly smaller where needed. Always on under `tpu` and
     `model_parallel`."""
-    freeze: str = ""
-    """Layers that are not trained, such as `embedding; conv.*`: regular expressions
-    for whole parts of the layers' paths, such as `encoder/block1`. A layer that
-    contains others is frozen with them. A frozen BatchNormalization normalizes
-    with its saved statistics. Empty freezes none."""
-    base_model_mismatch: str = "fail"
-    """What to do with weights of `trainer.base_model` and of the model that do not
-    correspond, or differ in shape: `fail` refuses the base model and lists them;
-    `skip` takes the others, and leaves these as `build_model` initialized them."""
-    base_model_mapping: str = ""
-    """New names of layers of `trainer.base_model`, such as `old_head = head; encoder
-    = text_encoder`: regular expressions for whole parts of the paths of its
-    weights, each with what to write there instead. The first one that matches a
-    weight counts."""
-    base_model_vocabularies: str = ""
-    """Weights with a row for each entry of a vocabulary of the transform, such as
-    `word_embedding = words`: regular expressions for whole parts of the weights'
-    paths, each with the name of the vocabulary. `user_embedding = user_id + 1`
-    says that the first entry has row 1, as in a model that looks up `ids + 1`.
-    Rows are taken over entry by entry; those of new entries stay as `build_model`
-    initialized them. Empty takes weights over as a whole."""
     shuffle_buffer_size: int = 0
     """Number of examples that are shuffled together, over all processes; 0 takes as
     many as fit in 64 MiB, at most 10,000."""

@@ -29,6 +29,7 @@ from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
 from tfx_distribute.pipelines.spec.tune import TUNER, Tune
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 # Key of the validation context: the folder that input paths are relative to.
 BASE_DIR = "base_dir"
@@ -63,6 +64,8 @@ def _base_model(value: str, info: ValidationInfo) -> str:
 # TFX refuses other names of splits.
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 FeatureName = Annotated[str, Field(min_length=1)]
+# Name of a vocabulary -> row of its first entry.
+FirstRow = Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=1)]
 # Output of the model -> name of a feature.
 NamesByOutput = Annotated[dict[str, FeatureName], Field(min_length=1)]
 
@@ -142,6 +145,46 @@ class Shards(SpecModel):
     """Seed of the order of the examples in the shards."""
 
 
+class BaseModelSpec(SpecModel):
+    """Model whose weights training starts from. Text alone is its path.
+
+    Patterns are regular expressions for whole parts of the path of a layer or weight,
+    such as `encoder/dense/kernel`.
+    """
+
+    path: Annotated[str, AfterValidator(_base_model)] = ""
+    """`latest_blessed`, the last model of this pipeline that met its thresholds: the
+    first run has none, and starts from scratch. Otherwise the path or address of a
+    SavedModel, of a folder with numbered ones, or of a Keras file (`.keras`,
+    `.weights.h5`). `-p base_model=PATH` replaces it for one run, or while a pipeline is
+    compiled: a compiled one has it fixed. Empty starts from scratch. A `run_fn` gets it
+    in `fn_args.base_model`."""
+    freeze: list[str] = Field(default_factory=list)
+    """Patterns of layers that are not trained, nor what is in them. A frozen
+    BatchNormalization normalizes with its saved statistics."""
+    rename: dict[str, str] = Field(default_factory=dict)
+    """Pattern for parts of the base model's paths -> their new name. The first one that
+    matches a weight counts."""
+    vocabularies: dict[str, str | FirstRow] = Field(default_factory=dict)
+    """Pattern of an embedding -> `vocab_filename` of the vocabulary that its rows
+    belong to: rows are taken over entry by entry. `{user_id: 1}` in place of `user_id`
+    says that its first entry has row 1, as in a model that looks up `ids + 1`."""
+    mismatch: Literal["fail", "skip"] = "fail"
+    """With `fail`, a base model that differs is refused, with a list of the
+    differences; `skip` takes the weights that correspond, and leaves the others as
+    `build_model` initialized them."""
+
+    @model_validator(mode="after")
+    def _check_patterns(self) -> "BaseModelSpec":
+        _ = self.warm_start
+        return self
+
+    @property
+    def warm_start(self) -> WarmStart:
+        """Returns the settings without the path, as components take them."""
+        return WarmStart(**self.model_dump(exclude={"path"}))
+
+
 class Train(SpecModel):
     """Label, pipeline parameters and hyperparameters of the training."""
 
@@ -163,13 +206,14 @@ class Train(SpecModel):
     """Hyperparameters of the module, in `context.hparams`. `-p name=value` replaces a
     value for one run. In a compiled pipeline they are one parameter, `hparams`, a JSON
     object as text."""
-    base_model: Annotated[str, AfterValidator(_base_model)] = ""
-    """Model whose weights training starts from. `-p base_model=...` replaces it for one
-    run, or while a pipeline is compiled: a compiled one has it fixed. `latest_blessed`
-    is the last model of this pipeline that met its thresholds; the first run has none,
-    and starts from scratch. Otherwise the path or address of a SavedModel, of a folder
-    with numbered ones, of a Keras file, or of a checkpoint. Empty starts from scratch.
-    A `run_fn` gets it in `fn_args.base_model`."""
+    base_model: Annotated[
+        BaseModelSpec,
+        BeforeValidator(
+            lambda value: {"path": value} if isinstance(value, str) else value, json_schema_input_type=str | BaseModelSpec
+        ),
+    ] = BaseModelSpec()
+    """Model whose weights training starts from: its path, or its path and how to start
+    from it. By default, training starts from scratch."""
     custom_config: dict[str, Any] = Field(default_factory=dict)
     """Settings for a `run_fn`, in `fn_args.custom_config`."""
 
@@ -336,15 +380,11 @@ class PipelineSpec(SpecModel):
         return self._check_base_model()
 
     def _check_base_model(self) -> "PipelineSpec":
-        base_model, parameters = self.trainer.base_model, self.trainer.parameters
-        if base_model == LATEST_BLESSED and not (self.evaluate and self.evaluate.has_thresholds):
+        if self.trainer.base_model.path == LATEST_BLESSED and not (self.evaluate and self.evaluate.has_thresholds):
             raise ValueError(
                 "trainer: base_model is latest_blessed, but no model of this pipeline is ever blessed, because evaluate has "
                 "no thresholds; write one, or the path of a model"
             )
-        for name in ("base_model_mapping", "base_model_vocabularies"):
-            if getattr(parameters, name) and not base_model:
-                raise ValueError(f"trainer: {name} has no effect without base_model; write one, or leave it out")
         return self
 
     @model_validator(mode="after")
@@ -398,9 +438,11 @@ class PipelineSpec(SpecModel):
                 parameters.pop(other, None)
         shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
         shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
-        trainer_values = {name: values[name] for name in Train.PARAMETERS if name in values}
-        changed = Train.model_validate({**self.trainer.model_dump(include=set(Train.PARAMETERS)), **trainer_values})
-        trainer_values = {name: getattr(changed, name) for name in trainer_values}
+        trainer_values = {}
+        if "base_model" in values:  # its path; without one, nothing of the base model is left
+            start = self.trainer.base_model.model_dump() if values["base_model"] else {}
+            changed = Train.model_validate({"base_model": {**start, "path": values["base_model"]}})
+            trainer_values["base_model"] = changed.base_model
         elsewhere = {*self.trainer.hparams, *shard_values, *trainer_values}
         parameters.update({name: value for name, value in values.items() if name not in elsewhere})
         hparams = {name: _like(value, values.get(name, value)) for name, value in self.trainer.hparams.items()}

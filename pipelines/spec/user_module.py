@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files
-from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, BaseModelSpec, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.user_code import fingerprint, function_settings, module_copy
@@ -111,6 +111,8 @@ def find(spec: PipelineSpec) -> Module:
         labels.check(spec.trainer.label, spec.trainer.example_weight, parameters.class_weight)
     if train == "build_model" and not (parameters.train_steps or parameters.epochs):
         raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
+    if not spec.trainer.base_model.path and spec.trainer.base_model != BaseModelSpec():
+        raise ConfigurationError("trainer.base_model: the path is missing; write it, or give -p base_model=PATH")
     if spec.tune:
         search_lib.trial_options(spec.tune.search, parameters.training_options, spec.trainer.hparams)
     if spec.transform and not {spec.transform.preprocessing_fn, "*"} & names.all:
@@ -122,7 +124,7 @@ def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns the local files and folders of a pipeline's data and results."""
     source = None if spec.data.example_gen else spec.data.source[1]
     local = getattr(spec.targets, "local", None)
-    base_model = None if spec.trainer.base_model == LATEST_BLESSED else spec.trainer.base_model
+    base_model = None if spec.trainer.base_model.path == LATEST_BLESSED else spec.trainer.base_model.path
     paths = (source, spec.data.schema_file, base_model, spec.push and spec.push.directory, local and local.root)
     # Not Path.expanduser(), which fails without such a home folder: the code that uses
     # the path reports that.

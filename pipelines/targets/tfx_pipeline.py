@@ -138,14 +138,15 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     )
     nodes.append(sharder)
     blessed_model = None  # resolves the latest one, for whoever needs it
-    if spec.trainer.base_model == LATEST_BLESSED or (spec.evaluate and _compares_with_baseline(spec.evaluate)):
+    start = spec.trainer.base_model
+    if start.path == LATEST_BLESSED or (spec.evaluate and _compares_with_baseline(spec.evaluate)):
         blessed_model = _resolve_latest_blessed_model(is_local=not paths.image)
         nodes.append(blessed_model)
     base_model = None
-    if spec.trainer.base_model == LATEST_BLESSED and blessed_model:
+    if start.path == LATEST_BLESSED and blessed_model:
         base_model = blessed_model.outputs["model"]
-    elif spec.trainer.base_model:
-        imported = _import_base_model(spec.trainer.base_model)
+    elif start.path:
+        imported = _import_base_model(start.path)
         nodes.append(imported)
         base_model = imported.outputs["result"]
     training = {
@@ -155,6 +156,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         "transform_graph": transform_graph,
         "schema": schema,
         "base_model": base_model,
+        "warm_start": start.warm_start,
         "label": spec.trainer.label,
         "example_weight": spec.trainer.example_weight,
         "checkpoint_dir": paths.checkpoint_dir,

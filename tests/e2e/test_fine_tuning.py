@@ -9,8 +9,7 @@ import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_distribute.trainer_module.state.base_model import location
-from tfx_distribute.trainer_module.state.base_model.checkpoints import CheckpointSource
+from tfx_distribute.trainer_module.state.base_model import location, saved_models
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +54,7 @@ def test_digits_go_on_from_the_latest_blessed_model_and_from_a_path(command, req
     # A path: imported into ML Metadata. The cache knows its content.
     copy = tmp_path / "copy"
     shutil.copytree(base, copy)
-    arguments = ("run", pipeline, "-p", f"base_model={copy}", "-p", "freeze=dense", *QUICK)
+    arguments = ("run", pipeline, "-p", f"base_model={copy}", *QUICK)
     third = command(*arguments)
     assert third.code == 0, third.output
     assert accuracy(third.output) == accuracy(first.output)
@@ -111,9 +110,8 @@ def build_model(context):
 def read(model: Path) -> tuple[list[str], np.ndarray]:
     """Returns the words of a model and the rows of its embedding."""
     found = location.find(str(model))
-    source = CheckpointSource(found.checkpoint, found.path)
-    (weight,) = [weight for weight in source.weights if weight.names.path == "words/embeddings"]
-    return (Path(found.assets) / "words").read_text().split(), source.read(weight)
+    (weight,) = [weight for weight in saved_models.read(found)[0] if weight.name == "words/embeddings"]
+    return (Path(found) / "assets" / "words").read_text().split(), weight.read()
 
 
 def test_rows_of_a_vocabulary_that_has_grown_are_kept(command, tmp_path):
@@ -133,7 +131,9 @@ def test_rows_of_a_vocabulary_that_has_grown_are_kept(command, tmp_path):
     refused = command("run", tmp_path / "pipeline.yaml", *still)
     assert refused.code == 1
     assert "words/embeddings: [4, 4] in the base model, [5, 4] in the model" in refused.output
-    second = command("run", tmp_path / "pipeline.yaml", *still, "-p", "base_model_vocabularies=words = words")
+    with_vocabulary = "base_model: {path: latest_blessed, vocabularies: {words: words}}\n  label: y"
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE.replace("label: y", with_vocabulary))
+    second = command("run", tmp_path / "pipeline.yaml", "-p", "learning_rate=0.0")
     assert second.code == 0, second.output
     assert "3 of 3 weights, 3 of 4 vocabulary entries" in second.output
     new = Path(re.search(r"^model +(/.*)$", second.output, re.M)[1])

@@ -13,10 +13,9 @@ os.environ["TF_USE_LEGACY_KERAS"] = "1" if sys.argv[1] == "2" else "0"
 import numpy as np
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.loop import autograph
-from tfx_distribute.trainer_module.state.base_model import checkpoints, warm_start
+from tfx_distribute.trainer_module.state.base_model import saved_models, warm_start
 
 K = tf.keras
 
@@ -24,8 +23,8 @@ K = tf.keras
 class Block(K.Model):
     """A subclassed model, with layers in attributes and in a list."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
         self.first = K.layers.Dense(3)
         self.others = [K.layers.Dense(4), K.layers.BatchNormalization()]
         self.own = self.add_weight(name="own", shape=(2,), initializer="ones")
@@ -37,7 +36,7 @@ class Block(K.Model):
         return outputs + tf.reduce_sum(self.own)
 
 
-def make_model(with_list: bool = True):
+def make_model():
     """Nested, sequential, subclassed and recurrent layers; two of the same name."""
     inner = K.Input((5,))
     encoder = K.Model(inner, K.layers.Dense(4, name="dense")(inner), name="encoder")
@@ -45,7 +44,7 @@ def make_model(with_list: bool = True):
     normalized = K.layers.Normalization()
     hidden = encoder(normalized(inputs))
     hidden = K.layers.LSTM(3)(K.layers.Reshape((4, 1))(hidden))
-    hidden = Block()(hidden) if with_list else K.layers.Dense(4, name="middle")(hidden)
+    hidden = Block()(hidden)
     hidden = K.Sequential([K.layers.Dense(3), K.layers.Dropout(0.5), K.layers.Dense(2)])(hidden)
     model = K.Model({"x": inputs}, K.layers.Dense(1, name="dense")(hidden))
     model.compile("adam", "mse")
@@ -66,41 +65,34 @@ def set_noise(model) -> None:
 def main(folder: str) -> None:
     autograph.exempt_tf_keras()  # as in each training process; converting Keras 2 takes most of the time
     keras_3 = sys.argv[1] == "3"
-    # TensorFlow's checkpoints leave out lists of layers of Keras 3.
-    with_any = ["saved_model", "x.keras", "x.weights.h5", "x.h5", "export", "state"]
-    for with_list, kinds in ((True, with_any), (not keras_3, ["checkpoint"])):
-        K.backend.clear_session()
-        base = make_model(with_list)
-        set_noise(base)
-        example = {"x": np.ones((2, 5), "float32")}
-        expected = base(example).numpy()
-        for kind in kinds:
-            path = f"{folder}/{kind}"
-            if kind == "saved_model":
-                tf.saved_model.save(base, path) if keras_3 else base.save(path, save_format="tf")
-                checkpoints.write_paths(base, path)
-            elif kind == "export":
-                base.export(path)
-            elif kind == "state":
-                tf.train.Checkpoint(**keras_models.state(base), optimizer=base.optimizer, metrics=[]).write(path)
-            elif kind == "checkpoint":
-                tf.train.Checkpoint(model=base, optimizer=base.optimizer, metrics=[]).write(path)
-            elif kind == "x.weights.h5":
-                base.save_weights(path)
-            else:
-                base.save(path)
-            for offset in (0, 2):  # the second model of a process has other automatic names
-                K.backend.clear_session()
-                for _ in range(offset):
-                    make_model()
-                model = make_model(with_list)
-                job = SimpleNamespace(base_model=path, training_options=TrainingOptions())
-                result = warm_start.apply(job, model, model.optimizer, None, tf.distribute.get_strategy())
-                assert (result.weights_taken, result.weights_skipped) == (len(base.weights), 0)
-                for weight, original in zip(model.weights, base.weights, strict=True):
-                    np.testing.assert_array_equal(weight.numpy(), original.numpy(), err_msg=weight.name)
-                np.testing.assert_array_equal(model(example).numpy(), expected)
-                print(f"{kind} {offset}: equal")
+    K.backend.clear_session()
+    base = make_model()
+    set_noise(base)
+    example = {"x": np.ones((2, 5), "float32")}
+    expected = base(example).numpy()
+    for kind in ("saved_model", "x.keras", "x.weights.h5", "export"):
+        path = f"{folder}/{kind}"
+        if kind == "saved_model":
+            saved_models.name_weights(base)
+            tf.saved_model.save(base, path) if keras_3 else base.save(path, save_format="tf")
+        elif kind == "export":
+            base.export(path)
+        elif kind == "x.weights.h5":
+            base.save_weights(path)
+        else:
+            base.save(path)
+        for offset in (0, 2):  # the second model of a process has other automatic names
+            K.backend.clear_session()
+            for _ in range(offset):
+                make_model()
+            model = make_model()
+            job = SimpleNamespace(base_model=path, warm_start=WarmStart())
+            result = warm_start.apply(job, model, model.optimizer, None, tf.distribute.get_strategy())
+            assert (result.weights_taken, result.weights_skipped) == (len(base.weights), 0)
+            for weight, original in zip(model.weights, base.weights, strict=True):
+                np.testing.assert_array_equal(weight.numpy(), original.numpy(), err_msg=weight.name)
+            np.testing.assert_array_equal(model(example).numpy(), expected)
+            print(f"{kind} {offset}: equal")
 
 
 if __name__ == "__main__":

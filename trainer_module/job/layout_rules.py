@@ -16,7 +16,6 @@ import re
 from collections.abc import Sequence
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import pattern_rules
 
 BATCH, MODEL = "batch", "model"
 UNSHARDED = "unsharded"  # as in tf.experimental.dtensor.UNSHARDED
@@ -66,8 +65,7 @@ def parse_rules(text: str) -> Rules:
     Raises:
       ConfigurationError: The text is not valid.
     """
-    rules = pattern_rules.parse("layout_rules", text, "PATTERN = DIMENSION, ...", "kernel = unsharded, model")
-    return tuple((pattern, _parse_dimensions(dimensions)) for pattern, dimensions in rules)
+    return tuple(_parse_rule(rule.strip()) for rule in text.split(";") if rule.strip())
 
 
 def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
@@ -119,6 +117,19 @@ def check_rules(rules: Rules, names: Sequence[str]) -> None:
                 f"layout_rules: {pattern!r} matches no variable, or only ones that an earlier rule matches; the model has "
                 f"{', '.join(names)}"
             )
+
+
+def _parse_rule(rule: str) -> tuple[str, tuple[str, ...]]:
+    pattern, _, dimensions = (part.strip() for part in rule.rpartition("="))
+    if not pattern or not dimensions:
+        raise ConfigurationError(
+            f"layout_rules: {rule!r} is not a valid rule; write PATTERN = DIMENSION, ..., such as kernel = unsharded, model"
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigurationError(f"layout_rules: {pattern!r} is not a valid regular expression: {error}") from error
+    return pattern, _parse_dimensions(dimensions)
 
 
 def _parse_dimensions(text: str) -> tuple[str, ...]:

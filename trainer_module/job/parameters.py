@@ -105,7 +105,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Batches, length, precision, learning rate and warm start of the training.
+    """Batches, length, precision and learning rate of the training.
 
     A `run_fn` decides on all of these itself except `train_steps`, `eval_steps` and
     `keras_version`.
@@ -218,32 +218,6 @@ class TrainingOptions:
         "Gives all batches the same size; examples left over at the end of an epoch go into the next one. Without it, each "
         "epoch sees every example once, in batches that are slightly smaller where needed. Always on under `tpu` and "
         "`model_parallel`.",
-    )
-    freeze: str = parameter(
-        "",
-        "Layers that are not trained, such as `embedding; conv.*`: regular expressions for whole parts of the layers' "
-        "paths, such as `encoder/block1`. A layer that contains others is frozen with them. A frozen BatchNormalization "
-        "normalizes with its saved statistics. Empty freezes none.",
-    )
-    base_model_mismatch: str = parameter(
-        "fail",
-        "What to do with weights of `trainer.base_model` and of the model that do not correspond, or differ in shape: "
-        "`fail` refuses the base model and lists them; `skip` takes the others, and leaves these as `build_model` "
-        "initialized them.",
-        choices=("fail", "skip"),
-    )
-    base_model_mapping: str = parameter(
-        "",
-        "New names of layers of `trainer.base_model`, such as `old_head = head; encoder = text_encoder`: regular "
-        "expressions for whole parts of the paths of its weights, each with what to write there instead. The first one "
-        "that matches a weight counts.",
-    )
-    base_model_vocabularies: str = parameter(
-        "",
-        "Weights with a row for each entry of a vocabulary of the transform, such as `word_embedding = words`: regular "
-        "expressions for whole parts of the weights' paths, each with the name of the vocabulary. `user_embedding = user_id "
-        "+ 1` says that the first entry has row 1, as in a model that looks up `ids + 1`. Rows are taken over entry by "
-        "entry; those of new entries stay as `build_model` initialized them. Empty takes weights over as a whole.",
     )
 
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import class_weights, layer_patterns, layout_rules
+from tfx_distribute.trainer_module.job import class_weights, layout_rules
 from tfx_distribute.trainer_module.job.declaration import check_values
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, REDUCTION_SERVER, STRATEGIES, StrategyInfo
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
@@ -274,7 +274,6 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
     if options.profile_steps:
         profile_window(options)
     class_weights.parse(options.class_weight)
-    layer_patterns.check(options)
 
 
 def profile_window(options: TrainingOptions) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.labels import FeatureNames
 from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions
 from tfx_distribute.trainer_module.job.time_use import TimeUse
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class TrainingJob:
       run_fn: Arguments of a `run_fn`; None for `build_model`.
       base_model: Path or address of the model whose weights training starts from; empty
         for the weights that `build_model` initializes.
+      warm_start: How training starts from the base model.
       raw_examples: TFRecord files with raw examples to ask the exported model; empty
         if there are none.
       version: Version of tfx-distribute that wrote the document.
@@ -155,6 +157,7 @@ class TrainingJob:
     fault_tolerance: FaultTolerance = field(default_factory=FaultTolerance)
     run_fn: RunFn | None = None
     base_model: str = ""
+    warm_start: WarmStart = field(default_factory=WarmStart)
     raw_examples: tuple[str, ...] = ()
     version: str = __version__
 
@@ -201,14 +204,14 @@ class BestEvaluation:
 
 
 @dataclass(frozen=True)
-class WarmStart:
+class WarmStartResult:
     """How much of a base model training started from.
 
     Attributes:
       weights_taken: Number of weights (kernels, biases, ...) that it gave the model.
       weights_skipped: Number of the model's weights that it did not give.
       entries_taken: Number of vocabulary entries whose rows it gave, in all weights
-        that `base_model_vocabularies` names.
+        that `vocabularies` names.
       entries_new: Number of those entries that its vocabularies do not have.
     """
 
@@ -243,7 +246,7 @@ class TrainingResult:
     seconds: float
     metrics: Mapping[str, float]
     best: BestEvaluation | None = None
-    warm_start: WarmStart | None = None
+    warm_start: WarmStartResult | None = None
     time_use: TimeUse | None = None
 
     @property

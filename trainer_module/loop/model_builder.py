@@ -64,7 +64,8 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
         ) from error
     model_adapter = factory.make(returned, job.module.function)
     _check_batch_size(model_adapter.model, job)
-    warm_start.freeze(model_adapter.model, job.training_options.freeze)
+    if job.base_model:
+        warm_start.freeze(model_adapter.model, job.warm_start.freeze)
     return model_adapter
 
 

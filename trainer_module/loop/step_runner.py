@@ -80,8 +80,7 @@ class StepRunner:
             model_adapter.prepare(input_pipeline.zeros())
         self._variables = model_adapter.model.trainable_variables
         if not self._variables:
-            setting = "freeze" if options.freeze else "module"
-            raise ConfigurationError(f"{setting}: the model has no trainable variables")
+            raise ConfigurationError("module: the model has no trainable variables, or base_model.freeze freezes all")
         # Those that the optimizer knows. Callbacks may freeze some before the first
         # step.
         self._known = {id(variable): variable for variable in self._variables}

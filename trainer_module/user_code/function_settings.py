@@ -51,4 +51,6 @@ def find_ignored(
     }
     if "hparams" in arguments:
         reasons["hparams"] = "are for build_model; write custom_config, for fn_args.custom_config"
+    if "warm_start" in arguments:
+        reasons["base_model"] = "a run_fn takes weights from fn_args.base_model by itself; write nothing but its path"
     return reasons

@@ -46,7 +46,7 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
     for setting, path in ((f"data.{name}", source), ("data.schema_file", spec.data.schema_file)):
         if setting != "data.example_gen":
             _check_reachable(setting, path, settings)
-    base_model = spec.trainer.base_model
+    base_model = spec.trainer.base_model.path
     if base_model not in ("", LATEST_BLESSED) and not base_model.startswith(IMPORTED_SCHEMES):
         raise ConfigurationError(
             f"trainer.base_model: Kubeflow Pipelines cannot import {base_model}; write an address such as "

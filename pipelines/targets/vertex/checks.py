@@ -43,7 +43,8 @@ def _check_addresses(spec: PipelineSpec) -> None:
     """Checks that other machines can reach the files."""
     name, source = spec.data.source
     addresses = {f"data.{name}": source if name != "example_gen" else None, "data.schema_file": spec.data.schema_file}
-    addresses["trainer.base_model"] = None if spec.trainer.base_model in ("", LATEST_BLESSED) else spec.trainer.base_model
+    base_model = spec.trainer.base_model.path
+    addresses["trainer.base_model"] = None if base_model in ("", LATEST_BLESSED) else base_model
     addresses["push.directory"] = spec.push.directory if spec.push else None
     for setting, path in addresses.items():
         if path is not None and not path.startswith("gs://"):

@@ -20,6 +20,7 @@ from tfx_distribute.pipelines.spec.pipeline import Parameters
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 SEARCH = Search("val_loss", {"units": ValueRange(min=1, max=8)}, max_trials=3)
 DYNAMIC = Importer("value", standard_artifacts.Integer).outputs["result"].future()[0].value
@@ -116,6 +117,7 @@ def test_contradictory_arguments_are_refused(arguments, message):
         ({"run_fn": "m.run_fn", "num_evaluators": 1}, "num_evaluators: "),
         ({"run_fn": "m.run_fn", "strategy": "model_parallel"}, "strategy: a run_fn cannot train under 'model_parallel'"),
         ({"build_model": "m.build_model", "custom_config": {"units": 3}}, "custom_config: is for a run_fn; write hparams"),
+        ({"run_fn": "m.run_fn", "warm_start": WarmStart(freeze=["dense"])}, "base_model: a run_fn takes weights from"),
         (
             {"build_model": "m.build_model", "statistics": channel(standard_artifacts.ExampleStatistics)},
             "statistics: are for a run_fn",

@@ -16,8 +16,9 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     TrainingResult,
     UserModule,
-    WarmStart,
+    WarmStartResult,
 )
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 JOB = TrainingJob(
     module=UserModule("model.build_model"),
@@ -56,16 +57,16 @@ def test_how_a_model_was_trained_is_recorded_with_it():
 
 def test_base_model_is_recorded_with_the_model():
     model = standard_artifacts.Model()
-    job = replace(JOB, base_model="/staged/base", training_options=replace(JOB.training_options, freeze="dense"))
-    record(model, job, replace(RESULT, warm_start=WarmStart(weights_taken=4, weights_skipped=2)), "gs://models/1")
+    job = replace(JOB, base_model="/staged/base", warm_start=WarmStart(freeze=["dense", "norm"]))
+    record(model, job, replace(RESULT, warm_start=WarmStartResult(weights_taken=4, weights_skipped=2)), "gs://models/1")
     assert model.get_string_custom_property("base_model") == "gs://models/1", "not the copy of it"
     assert model.get_int_custom_property("base_model_weights_taken") == 4
     assert model.get_int_custom_property("base_model_weights_skipped") == 2
-    assert model.get_string_custom_property("freeze") == "dense"
+    assert model.get_string_custom_property("freeze") == "dense; norm"
     assert not model.has_custom_property("base_model_entries_taken"), "no weight has rows of a vocabulary"
 
-    options = replace(JOB.training_options, base_model_vocabularies="words = words")
-    record(model, replace(job, training_options=options), replace(RESULT, warm_start=WarmStart(4, 2, 30, 5)))
+    job = replace(job, warm_start=WarmStart(vocabularies={"words": "words"}))
+    record(model, job, replace(RESULT, warm_start=WarmStartResult(4, 2, 30, 5)))
     assert model.get_int_custom_property("base_model_entries_taken") == 30
     assert model.get_int_custom_property("base_model_entries_new") == 5
 

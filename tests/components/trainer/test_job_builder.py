@@ -29,6 +29,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import module_loader, run_fn
 
 
@@ -121,13 +122,6 @@ def test_hyperparameters_of_a_pipeline_file_arrive_as_they_are(inputs, outputs, 
     arrived = TrainingJob.from_json(job.to_json()).hparams
     expected = {"a": nan, "b": -inf, "c": -0.0, "d": 2**80, "e": False, "f": "007", "g": 0.001, "h": inf}
     assert repr(arrived) == repr(expected)
-
-
-def test_freezes_nothing_without_a_base_model_yet(inputs, outputs):
-    """As in the first run with the latest blessed model."""
-    properties = {**PROPERTIES, "has_base_model": 1, "freeze": "dense"}
-    assert build_job(inputs, outputs, properties, "/work").training_options.freeze == ""
-    assert build_job(inputs, outputs, {**properties, "has_base_model": None}, "/work").training_options.freeze == "dense"
 
 
 def test_a_tuners_hyperparameters_win(inputs, outputs, tmp_path):
@@ -238,12 +232,17 @@ def test_base_model_reaches_the_job_and_its_state(inputs, outputs, tmp_path):
     assert build_job({**inputs, "base_model": []}, outputs, PROPERTIES, "/work") == missing, "no model is blessed yet"
     folders = {missing.outputs.checkpoint_dir}
     for value in (1.0, 2.0):
-        tf.train.Checkpoint(v=tf.Variable(value)).write(f"{tmp_path}/base/weights")
-        base.uri = f"{tmp_path}/base/weights"
+        (tmp_path / "base.keras").write_text(str(value))
+        base.uri = f"{tmp_path}/base.keras"
         job = build_job({**inputs, "base_model": [base]}, outputs, PROPERTIES, "/work")
-        assert job.base_model == base.uri
+        assert (job.base_model, job.warm_start) == (base.uri, WarmStart())
         folders.add(job.outputs.checkpoint_dir)
-    assert len(folders) == 3
+    settings = WarmStart(freeze=["dense"], vocabularies={"words": {"words": 1}})
+    properties = {**PROPERTIES, "warm_start": settings.to_json()}
+    job = build_job({**inputs, "base_model": [base]}, outputs, properties, "/work")
+    assert job.warm_start == settings
+    folders.add(job.outputs.checkpoint_dir)
+    assert len(folders) == 4
     base.uri = f"{tmp_path}/nothing"
     with pytest.raises(ConfigurationError, match="^base_model: there is no .*/nothing"):
         build_job({**inputs, "base_model": [base]}, outputs, PROPERTIES, "/work")

@@ -113,6 +113,19 @@ def test_good_project_is_valid(project):
         ("pipeline.yaml", PIPELINE + "transform: {}\n", "model.py has no function 'preprocessing_fn'"),
         ("pipeline.yaml", PIPELINE + "  base_model: nothere\n", "nothere does not exist; write the path of a model"),
         ("pipeline.yaml", PIPELINE + "  base_model: latest_blessed\n", "no model of this pipeline is ever blessed"),
+        ("pipeline.yaml", PIPELINE + "  base_model: 3\n", "trainer.base_model: 3 is not allowed: input should be a valid"),
+        (
+            "pipeline.yaml",
+            PIPELINE + "  base_model: {freeze: [d]}\n",
+            "base_model: the path is missing; write it",
+        ),
+        ("pipeline.yaml", PIPELINE + "  base_model: {freeze: [d(]}\n", "base_model.freeze: 'd(' is not valid: missing )"),
+        (
+            "pipeline.yaml",
+            PIPELINE + "  base_model: {rename: {a: \\1}}\n",
+            "base_model.rename: 'a' is not valid: invalid group reference 1",
+        ),
+        ("pipeline.yaml", PIPELINE + "  base_model: {mismatch: warn}\n", "base_model.mismatch: 'warn' is not allowed"),
     ],
 )
 def test_mistakes_in_files(project, file, text, message):
@@ -132,17 +145,6 @@ def test_mistakes_in_files(project, file, text, message):
             "strategy: model_parallel, layout_rules: kernel",
             "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
         ),
-        ("freeze: 'dense('", "freeze: 'dense(' is not a valid regular expression: missing )"),
-        (
-            "base_model_mapping: head",
-            "base_model_mapping: 'head' is not a valid rule; write PATH = PATH, such as old_head = head",
-        ),
-        (
-            "base_model_mapping: 'a = \\1'",
-            "base_model_mapping: '\\\\1' is not a valid replacement: invalid group reference 1",
-        ),
-        ("base_model_mapping: a = b", "base_model_mapping has no effect without base_model"),
-        ("base_model_mismatch: warn", "base_model_mismatch: 'warn' is not known; choose one of fail, skip"),
         ("strategy: central_storage, keras_version: 3", "keras_version: strategy 'central_storage' cannot train Keras 3"),
     ],
 )

@@ -28,7 +28,7 @@ def test_the_pipeline_is_cut_down_to_a_measured_training(make):
     assert (spec.evaluate, spec.push, spec.tune) == (None, None, None)
     assert (spec.trainer.parameters.train_steps, spec.trainer.parameters.epochs) == (200, 0)
     assert spec.trainer.parameters.steps_per_epoch == 10
-    assert (spec.trainer.hparams["learning_rate"], spec.trainer.base_model) == (1.0, "latest_blessed")
+    assert (spec.trainer.hparams["learning_rate"], spec.trainer.base_model.path) == (1.0, "latest_blessed")
     assert (combination.processes, combination.devices) == (1, 1)
 
 

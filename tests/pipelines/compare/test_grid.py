@@ -13,7 +13,7 @@ from tfx_distribute.trainer_module.job.parameters import GROUPS
         (["num_workers= 1, 2 ", "num_workers=4"], {"num_workers": (1, 2, 4)}),
         (["flag=true,1,1.0"], {"flag": (True, 1, 1.0)}),
         (["mesh=1x2,2x1", "mesh="], {"mesh": ("1x2", "2x1", "")}),
-        (["freeze="], {"freeze": ("",)}),
+        (["layout_rules="], {"layout_rules": ("",)}),
         (["text=a=b,c"], {"text": ("a=b", "c")}),
     ],
 )

@@ -6,7 +6,6 @@ import json
 import re
 
 import pytest
-import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.utils import model_util
 from tfx.components.example_gen.component import FileBasedExampleGen
@@ -17,6 +16,7 @@ from tfx.orchestration import data_types
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import beam, user_module
 from tfx_distribute.pipelines.spec.pipeline import (
+    BaseModelSpec,
     Change,
     Data,
     Evaluate,
@@ -30,6 +30,7 @@ from tfx_distribute.pipelines.spec.pipeline import (
 from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 PLACES = tfx_pipeline.PipelinePaths(pipeline_root="/root", metadata=None, push_directory="/serving")
 
@@ -211,11 +212,12 @@ def test_metrics_without_thresholds_refuse_no_model(spec):
 
 def test_latest_blessed_model_is_resolved_once_before_the_trainer(spec):
     evaluate = Evaluate(metrics={"AUC": Metric(change=Change(absolute=-0.1))})
-    trainer = spec.trainer.model_copy(update={"base_model": "latest_blessed"})
+    trainer = spec.trainer.model_copy(update={"base_model": BaseModelSpec(path="latest_blessed", freeze=["dense"])})
     pipeline = build(spec.model_copy(update={"trainer": trainer, "evaluate": evaluate}))
     assert ids(pipeline).count("latest-blessed-model") == 1
     assert ids(pipeline).index("latest-blessed-model") < ids(pipeline).index("Trainer")
     resolved = node(pipeline, "latest-blessed-model").outputs["model"]
+    assert WarmStart.from_json(node(pipeline, "Trainer").exec_properties["warm_start"]).freeze == ["dense"]
     assert node(pipeline, "Trainer").inputs["base_model"] is node(pipeline, "Evaluator").inputs["baseline_model"] is resolved
     bounded = Evaluate(metrics={"AUC": Metric(lower_bound=0.5)})
     pipeline = build(spec.model_copy(update={"trainer": trainer, "evaluate": bounded}))
@@ -225,15 +227,15 @@ def test_latest_blessed_model_is_resolved_once_before_the_trainer(spec):
 
 def test_base_model_at_a_path_is_imported_with_its_fingerprint(spec, tmp_path):
     def imported(path):
-        changed = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"base_model": path})})
-        pipeline = build(changed)
+        trainer = spec.trainer.model_copy(update={"base_model": BaseModelSpec(path=path)})
+        pipeline = build(spec.model_copy(update={"trainer": trainer}))
         assert node(pipeline, "Trainer").inputs["base_model"] is node(pipeline, "base-model").outputs["result"]
         return node(pipeline, "base-model")
 
     fingerprints = set()
     for value in (1.0, 2.0):
-        tf.train.Checkpoint(v=tf.Variable(value)).write(f"{tmp_path}/weights")
-        (artifact,) = imported(f"{tmp_path}/weights").outputs["result"].get()
+        (tmp_path / "x.keras").write_text(str(value))
+        (artifact,) = imported(f"{tmp_path}/x.keras").outputs["result"].get()
         fingerprints.add(artifact.get_string_custom_property("fingerprint"))
     assert len(fingerprints) == 2
     assert imported("gs://bucket/model").exec_properties["artifact_uri"] == "gs://bucket/model"

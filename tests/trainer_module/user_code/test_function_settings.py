@@ -25,8 +25,8 @@ def test_each_parameter_reaches_a_run_fn_or_is_named(group, name):
 
 
 def test_arguments_of_the_other_function_are_named():
-    arguments = ("hparams", "custom_config", "base_model")
+    arguments = ("hparams", "custom_config", "base_model", "warm_start")
     nothing = (TrainingOptions(), InputOptions(), FaultTolerance())
-    assert set(find_ignored("run_fn", *nothing, arguments)) == {"hparams"}
+    assert set(find_ignored("run_fn", *nothing, arguments)) == {"hparams", "base_model"}
     assert set(find_ignored("build_model", *nothing, arguments)) == {"custom_config"}
     assert not find_ignored("run_fn", *nothing, ())

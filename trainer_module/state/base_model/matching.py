@@ -1,160 +1,124 @@
 """Pairs the weights of a base model with those of the model. Pure functions."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tfx_distribute.trainer_module.job import layer_patterns
-from tfx_distribute.trainer_module.state.base_model.names import KINDS, Names, renumber
-from tfx_distribute.trainer_module.state.base_model.sources import SourceWeight
-from tfx_distribute.trainer_module.state.base_model.target_weights import TargetWeight
+import numpy as np
+
+from tfx_distribute.trainer_module.state.base_model.model_weights import ModelWeight
 
 _MAX_LISTED = 30
+_NAMELESS_WEIGHT = "variable"  # Keras 3 calls weights without names so, and counts them
+
+
+@dataclass(frozen=True)
+class BaseWeight:
+    """One weight of a base model: its name, shape, and a function that reads it."""
+
+    name: str
+    shape: tuple[int, ...]
+    read: Callable[[], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Matches:
     """The weights of a base model and of the model, in pairs and alone.
 
-    Attributes:
-      pairs: Weights that correspond; their shapes may differ.
-      unmatched_targets: Weights of the model that the base model does not have.
-      unmatched_sources: Weights of the base model that the model does not have.
+    Weights in pairs may differ in shape.
     """
 
-    pairs: tuple[tuple[TargetWeight, SourceWeight], ...]
-    unmatched_targets: tuple[TargetWeight, ...]
-    unmatched_sources: tuple[SourceWeight, ...]
-
-    def num_equal(self) -> int:
-        """Returns the number of pairs of the same shape."""
-        return sum(target.shape == source.shape for target, source in self.pairs)
-
-    def without_adapted(self) -> "Matches":
-        """Returns the matches without the state of lookup and discretization layers."""
-        return Matches(
-            tuple(pair for pair in self.pairs if not pair[0].is_adapted),
-            tuple(target for target in self.unmatched_targets if not target.is_adapted),
-            self.unmatched_sources,
-        )
+    pairs: list[tuple[ModelWeight, BaseWeight]]
+    only_model: list[ModelWeight]
+    only_base: list[BaseWeight]
 
 
-def match(
-    sources: Sequence[SourceWeight],
-    targets: Sequence[TargetWeight],
-    structure: Mapping[int, str],
-    mapping: Sequence[tuple[layer_patterns.Pattern, str]],
-    bases: set[str],
-    root: str,
-) -> Matches:
+def match(base: Sequence[BaseWeight], weights: Sequence[ModelWeight], names: Sequence[str], automatic: set[str]) -> Matches:
     """Pairs weights by their names.
 
-    Where several weights have the same name, their positions among the objects of the
-    model decide. If automatic names, such as `dense_3`, count from other numbers, they
-    are renumbered; that counts if more weights correspond then.
+    If automatic names, such as `dense_3`, count from other numbers, they are
+    renumbered; that counts if more weights correspond then.
 
     Args:
-      sources: Weights of the base model.
-      targets: Weights of the model.
-      structure: Index of a target -> key of the source at the same position.
-      mapping: New names for parts of sources' names.
-      bases: Names that Keras would give the layers of the model, without numbers.
-      root: Name of the model.
+      base: Weights of the base model.
+      weights: Weights of the model.
+      names: The name of each weight of the model, as the base model has names.
+      automatic: Names that Keras would give the model's layers, without numbers.
     """
-    source_names = [source.names.map(lambda name: layer_patterns.rename(mapping, name)) for source in sources]
-    target_names = [target.names for target in targets]
-    exact = _match(source_names, target_names, sources, targets, structure)
-    renumbered = _match(
-        _renumber(source_names, bases, root), _renumber(target_names, bases, root), sources, targets, structure
-    )
-    return max(exact, renumbered, key=Matches.num_equal)  # the first, if both match as many
+    base_names = [weight.name for weight in base]
+    exact = _pair(base_names, names)
+    renumbered = _pair(renumber(base_names, automatic), renumber(names, automatic))
 
+    def count_equal(pairs: dict[int, int]) -> int:
+        return sum(weights[index].shape == base[other].shape for index, other in pairs.items())
 
-def _match(
-    source_names: Sequence[Names],
-    target_names: Sequence[Names],
-    sources: Sequence[SourceWeight],
-    targets: Sequence[TargetWeight],
-    structure: Mapping[int, str],
-) -> Matches:
-    found: dict[int, int] = {}  # target -> source
-    taken: set[int] = set()
-    for kind in KINDS:
-        by_name: dict[str, tuple[list[int], list[int]]] = {}
-        for index, names in enumerate(target_names):
-            if index not in found and getattr(names, kind) is not None:
-                by_name.setdefault(getattr(names, kind), ([], []))[0].append(index)
-        for index, names in enumerate(source_names):
-            if index not in taken and getattr(names, kind) in by_name:
-                by_name[getattr(names, kind)][1].append(index)
-        for target_indices, source_indices in by_name.values():
-            if len(target_indices) == len(source_indices) == 1:
-                pairs = [(target_indices[0], source_indices[0])]
-            else:
-                keys = {sources[index].key: index for index in source_indices}
-                pairs = [(index, keys[structure[index]]) for index in target_indices if structure.get(index) in keys]
-            found.update(pairs)
-            taken.update(source for _, source in pairs)
-    # Weights without names, which only their positions identify.
-    position = {source.key: index for index, source in enumerate(sources) if source.names.variable is None}
-    for index, key in structure.items():
-        if index not in found and key in position and position[key] not in taken:
-            found[index] = position[key]
-            taken.add(position[key])
-    copies = {key for target in found for key in targets[target].copies}
+    pairs = max(exact, renumbered, key=count_equal)  # the first, if both are as good
+    taken = set(pairs.values())
     return Matches(
-        tuple((targets[target], sources[source]) for target, source in sorted(found.items())),
-        tuple(target for index, target in enumerate(targets) if index not in found),
-        tuple(source for index, source in enumerate(sources) if index not in taken and source.key not in copies),
+        [(weights[index], base[other]) for index, other in sorted(pairs.items())],
+        [weight for index, weight in enumerate(weights) if index not in pairs],
+        [weight for index, weight in enumerate(base) if index not in taken],
     )
-
-
-def _renumber(all_names: Sequence[Names], bases: set[str], root: str) -> list[Names]:
-    changed = list(all_names)
-    for kind in ("path", "variable", "named_key"):
-        listed = [name for names in all_names if (name := getattr(names, kind)) is not None]
-        renumbered = renumber(listed, bases, root)
-        for index, names in enumerate(all_names):
-            name = getattr(names, kind)
-            if name is not None:
-                changed[index] = Names(**{**vars(changed[index]), kind: renumbered[name]})
-    return changed
 
 
 def describe_differences(matches: Matches) -> list[str]:
-    """Returns a line for each difference, with the shapes.
-
-    Args:
-      matches: The weights in pairs and alone.
-    """
+    """Returns a line for each difference, with the shapes."""
     lines = [
-        f"{target.path}: {list(source.shape)} in the base model, {list(target.shape)} in the model"
-        for target, source in matches.pairs
-        if target.shape != source.shape
+        f"{weight.path}: {list(other.shape)} in the base model, {list(weight.shape)} in the model"
+        for weight, other in matches.pairs
+        if weight.shape != other.shape
     ]
-    lines += [f"{target.path}: {list(target.shape)} in the model only" for target in matches.unmatched_targets]
-    lines += [f"{source.names.path}: {list(source.shape)} in the base model only" for source in matches.unmatched_sources]
+    lines += [f"{weight.path}: {list(weight.shape)} in the model only" for weight in matches.only_model]
+    lines += [f"{weight.name}: {list(weight.shape)} in the base model only" for weight in matches.only_base]
     shown = lines[:_MAX_LISTED]
     return [*shown, f"and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else lines
 
 
-def find_renamed(matches: Matches) -> str | None:
-    """Returns a mapping that would explain a difference, such as `old_head = head`.
+def renumber(paths: Iterable[str], automatic: set[str]) -> list[str]:
+    """Renumbers automatic names of layers from 0, in the order of their numbers.
 
-    It is suggested if one layer of each model is alone, with the same weights.
+    Keras counts the layers of a class over the whole process, so that the same model
+    has other names if it is not the first one.
+
+    ```python
+    renumber(["dense_3/kernel", "dense_5/kernel"], {"dense"})
+    # ["dense/kernel", "dense_1/kernel"]
+    ```
     """
-    target_layers = _group([(target.path, target.shape) for target in matches.unmatched_targets])
-    source_layers = _group([(source.names.path, source.shape) for source in matches.unmatched_sources])
-    for layer, weights in target_layers.items():
-        equal = [name for name, others in source_layers.items() if others == weights]
-        if len(equal) == 1:
-            return f"{re.escape(equal[0])} = {layer}"
-    return None
+    split = [path.split("/") for path in paths]
+    numbers: dict[tuple[str, ...], set[int]] = {}  # of the layers with the same name in the same layer
+    for parts in split:
+        for depth, name, number in _find_numbers(parts, automatic):
+            numbers.setdefault((*parts[:depth], name), set()).add(number)
+    renumbered = []
+    for parts in split:
+        new = list(parts)
+        for depth, name, number in _find_numbers(parts, automatic):
+            group = (*parts[:depth], name)
+            rank = sorted(numbers[group]).index(number)
+            new[depth] = f"{name}_{rank}" if rank else name
+        renumbered.append("/".join(new))
+    return renumbered
 
 
-def _group(weights: Sequence[tuple[str, tuple[int, ...]]]) -> dict[str, set[tuple[str, tuple[int, ...]]]]:
-    layers: dict[str, set[tuple[str, tuple[int, ...]]]] = {}
-    for path, shape in weights:
-        layer, _, name = path.rpartition("/")
-        layers.setdefault(layer, set()).add((name, shape))
-    return {layer: named for layer, named in layers.items() if layer}
+def _pair(base_names: Sequence[str], names: Sequence[str]) -> dict[int, int]:
+    """Returns index -> index in the base model of weights with the same name.
+
+    Several of the same name are paired in their order, if both models have as many.
+    """
+    by_name: dict[str, tuple[list[int], list[int]]] = {}
+    for side, listed in enumerate((names, base_names)):
+        for index, name in enumerate(listed):
+            by_name.setdefault(name, ([], []))[side].append(index)
+    equal = [indices for indices in by_name.values() if len(indices[0]) == len(indices[1])]
+    return {index: other for indices, others in equal for index, other in zip(indices, others, strict=True)}
+
+
+def _find_numbers(parts: Sequence[str], automatic: set[str]) -> list[tuple[int, str, int]]:
+    """Returns depth, name and number of the parts of a path with automatic names."""
+    found = []
+    for depth, part in enumerate(parts):
+        name, number = re.sub(r"_\d+$", "", part), re.search(r"_(\d+)$", part)
+        if name == _NAMELESS_WEIGHT if depth == len(parts) - 1 else name in automatic:
+            found.append((depth, name, int(number[1]) if number else 0))
+    return found

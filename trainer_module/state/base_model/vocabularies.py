@@ -6,136 +6,97 @@ may be another entry's after a run on new data, even if the number of rows is th
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import layer_patterns
-from tfx_distribute.trainer_module.reporting.process_log import LOGGER
-from tfx_distribute.trainer_module.state.base_model.location import SAVED_MODEL, Location
-from tfx_distribute.trainer_module.state.base_model.sources import SourceWeight
-from tfx_distribute.trainer_module.state.base_model.target_weights import TargetWeight
 
 _RESERVED = -1  # Transform's frequency of reserved entries
 
 
-class RowTransfers:
-    """The weights whose rows are entries of vocabularies.
-
-    Args:
-      rules: Value of the parameter `base_model_vocabularies`.
-      base_model: The base model, whose assets hold its vocabularies.
-      transform_output: The transform graph of the training's examples; None for none.
+@dataclass(frozen=True)
+class Vocabularies:
+    """The entries that the rows of a weight belong to.
 
     Attributes:
-      entries_taken: Number of entries whose rows were taken over so far.
-      entries_new: Number of entries that the base model does not have, so far.
-
-    Raises:
-      ConfigurationError: One of the models has no such vocabulary.
+      old: Entries of the base model's weight.
+      new: Entries of the model's weight.
+      first: Row of the first entry, in both.
     """
 
-    def __init__(self, rules: str, base_model: Location, transform_output: Any):
-        self._rules = layer_patterns.parse_vocabularies(rules)
-        self._entries = {name: _read_both(name, base_model, transform_output) for _, name, _ in self._rules}
-        self.entries_taken = self.entries_new = 0
+    old: list[bytes]
+    new: list[bytes]
+    first: int
 
-    def check(self, targets: Sequence[TargetWeight]) -> None:
-        """Checks that each rule matches a weight.
+    @property
+    def num_known(self) -> int:
+        """Number of entries that both have."""
+        return len({*self.old} & {*self.new})
 
-        Raises:
-          ConfigurationError: A rule matches none.
-        """
-        for pattern, name, _ in self._rules:
-            if not any(pattern.search(target.path) for target in targets):
-                raise ConfigurationError(
-                    f"base_model_vocabularies: no weight matches the rule for {name!r}; the model has "
-                    f"{', '.join(target.path for target in targets)}"
-                )
-
-    def covers(self, target: TargetWeight, source: SourceWeight) -> bool:
-        """Returns True if a pair's rows belong to a vocabulary, and fit otherwise."""
-        return self._find(target) is not None and target.shape[1:] == source.shape[1:] and bool(target.shape)
-
-    def transfer(self, target: TargetWeight, value: np.ndarray) -> np.ndarray:
-        """Returns the target's value with the rows of known entries replaced.
+    def move_rows(self, path: str, rows: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """Returns the initial rows of a weight with those of known entries replaced.
 
         Rows before and after those of the vocabulary, for padding and for entries
         outside of it, are taken over one by one.
 
-        Args:
-          target: The weight, with its initial value.
-          value: Its value in the base model.
-
         Raises:
-          ConfigurationError: A weight has fewer rows than its vocabulary has entries.
+          ConfigurationError: It has fewer rows than its vocabulary has entries.
         """
-        rule = self._find(target)
-        assert rule is not None, "the caller asks covers()"
-        name, first = rule
-        old, new = self._entries[name]
-        for entries, num_rows, owner in ((old, len(value), "base model"), (new, target.shape[0], "model")):
-            if num_rows < first + len(entries):
+        old_end, new_end = self.first + len(self.old), self.first + len(self.new)
+        for end, num_rows, owner in ((old_end, len(value), "base model"), (new_end, len(rows), "model")):
+            if num_rows < end:
                 raise ConfigurationError(
-                    f"base_model_vocabularies: {target.path} has {num_rows} rows in the {owner}, but its vocabulary "
-                    f"{name!r} has {len(entries)} entries{f' from row {first} on' if first else ''}; name the vocabulary "
-                    "that the rows are of"
+                    f"base_model.vocabularies: {path} has {num_rows} rows in the {owner}, but the entries of its vocabulary "
+                    f"are rows {self.first} to {end - 1}; name the vocabulary that the rows are of"
                 )
-        rows = target.read()
-        old_row = {entry: row for row, entry in enumerate(old, first)}
-        known = [(row, old_row[entry]) for row, entry in enumerate(new, first) if entry in old_row]
-        if old and new and not known:
-            raise ConfigurationError(
-                f"base_model_vocabularies: no entry of the vocabulary {name!r} is in that of the base model; leave the rule "
-                "out to train these rows from scratch with base_model_mismatch=skip"
-            )
-        LOGGER.info(
-            "base_model_vocabularies: %s: %d of %d entries of %r are known, whose rows start at %d",
-            *(target.path, len(known), len(new), name, first),
-        )
-        self.entries_taken += len(known)
-        self.entries_new += len(new) - len(known)
-        known += [(row, row) for row in range(first)]
-        old_end, new_end = first + len(old), first + len(new)
-        known += [(new_end + number, old_end + number) for number in range(min(len(value) - old_end, len(rows) - new_end))]
-        if known:
-            to, origin = zip(*known, strict=True)
-            rows[list(to)] = value[list(origin)]
+        old_row = {entry: row for row, entry in enumerate(self.old, self.first)}
+        origins = {row: old_row[entry] for row, entry in enumerate(self.new, self.first) if entry in old_row}
+        origins |= {row: row for row in range(self.first)}
+        origins |= dict(zip(range(new_end, len(rows)), range(old_end, len(value)), strict=False))
+        rows = rows.copy()
+        rows[list(origins)] = value[list(origins.values())]
         return rows
 
-    def _find(self, target: TargetWeight) -> tuple[str, int] | None:
-        """Returns the vocabulary of a weight, and the row of its first entry."""
-        return next(((name, first) for pattern, name, first in self._rules if pattern.search(target.path)), None)
 
+def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) -> Vocabularies:
+    """Reads a vocabulary of the base model and of the training's transform.
 
-def _read_both(name: str, base_model: Location, transform_output: Any) -> tuple[list[bytes], list[bytes]]:
-    """Returns the entries of a vocabulary in the base model and in the transform."""
-    if transform_output is None:
-        raise ConfigurationError(
-            "base_model_vocabularies: the pipeline has no transform, which would have vocabularies; leave it out"
-        )
-    if base_model.kind != SAVED_MODEL:
-        raise ConfigurationError(
-            f"base_model_vocabularies: {base_model.path} is a {base_model.kind}, which has no vocabularies; write the "
-            "SavedModel that a pipeline made"
-        )
+    Args:
+      rule: A value of `WarmStart.vocabularies`.
+      base_model: Folder of the base model, whose assets hold its vocabularies.
+      transform_output: The transform graph of the training's examples; None for none.
+
+    Raises:
+      ConfigurationError: One of them has no such vocabulary.
+    """
+    name, first = (rule, 0) if isinstance(rule, str) else next(iter(rule.items()))
     try:
-        new_file = transform_output.vocabulary_file_by_name(name)
+        new_file = transform_output.vocabulary_file_by_name(name) if transform_output else None
     except (ValueError, KeyError):
         new_file = None
     if not new_file:
-        raise ConfigurationError(f"base_model_vocabularies: the transform has no vocabulary {name!r}; write the name of one")
-    old_file = f"{base_model.assets}/{new_file.rpartition('/')[2]}"
+        raise ConfigurationError(f"base_model.vocabularies: no transform has a vocabulary {name!r}; write the name of one")
+    assets = f"{base_model}/assets"
+    old_file = f"{assets}/{new_file.rpartition('/')[2]}"
     if not tf.io.gfile.exists(old_file):
-        assets = tf.io.gfile.listdir(base_model.assets) if tf.io.gfile.isdir(base_model.assets) else []
+        names = tf.io.gfile.listdir(assets) if tf.io.gfile.isdir(assets) else []
         raise ConfigurationError(
-            f"base_model_vocabularies: {base_model.path} has no vocabulary {name!r}; it has "
-            f"{', '.join(sorted(assets)) or 'none'}"
+            f"base_model.vocabularies: {base_model} has no vocabulary {name!r}; it has {', '.join(sorted(names)) or 'none'}"
         )
-    return _strip_frequencies(list(_read(old_file))), _strip_frequencies(list(_read(new_file)))
+    return Vocabularies(_read_entries(old_file), _read_entries(new_file), first)
+
+
+def _read_entries(file: str) -> list[bytes]:
+    if file.endswith(".gz"):
+        lines = list(map(bytes, tf.data.TFRecordDataset(file, compression_type="GZIP").as_numpy_iterator()))
+    else:
+        with tf.io.gfile.GFile(file, "rb") as stream:
+            lines = [line.rstrip(b"\r\n") for line in bytes(stream.read()).splitlines(keepends=True)]
+    return _strip_frequencies(lines)
 
 
 def _strip_frequencies(lines: list[bytes]) -> list[bytes]:
@@ -145,22 +106,9 @@ def _strip_frequencies(lines: list[bytes]) -> list[bytes]:
     starts with one, and they fall; reserved entries are the first. Transform writes
     `__SPACE__` for spaces there.
     """
-    frequencies, entries = [], []
-    for line in lines:
-        number, _, entry = line.partition(b" ")
-        if not entry or not re.fullmatch(rb"-?\d+(\.\d+)?(e[+-]?\d+)?", number):
-            return lines
-        frequencies.append(float(number))
-        entries.append(entry.replace(b"__SPACE__", b" "))
+    split = [re.fullmatch(rb"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?) (.+)", line, re.DOTALL) for line in lines]
+    frequencies = [float(line[1]) for line in split if line]
+    entries = [line[2].replace(b"__SPACE__", b" ") for line in split if line]
     counted = list(itertools.dropwhile(lambda frequency: frequency == _RESERVED, frequencies))
-    has_frequencies = counted == sorted(counted, reverse=True) and len(set(entries)) == len(entries)
+    has_frequencies = counted == sorted(counted, reverse=True) and len({*entries}) == len(lines)
     return entries if has_frequencies else lines
-
-
-def _read(file: str) -> Iterator[bytes]:
-    if file.endswith((".tfrecord.gz", ".gz")):
-        for record in tf.data.TFRecordDataset(file, compression_type="GZIP").as_numpy_iterator():
-            yield bytes(record)
-        return
-    with tf.io.gfile.GFile(file, "rb") as stream:
-        yield from (line.rstrip(b"\r\n") for line in bytes(stream.read()).splitlines(keepends=True))

@@ -1,56 +1,49 @@
 """Gives a model the weights of a base model, and freezes layers."""
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import layer_patterns
-from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingOptions, WarmStart
+from tfx_distribute.trainer_module.job.training_job import TrainingJob, WarmStartResult
+from tfx_distribute.trainer_module.job.warm_start import WarmStart, matches
 from tfx_distribute.trainer_module.keras.keras_models import is_keras_3
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.state.base_model import (
-    checkpoints,
     keras_files,
     location,
     matching,
-    names,
-    target_weights,
+    model_weights,
+    saved_models,
     vocabularies,
 )
-from tfx_distribute.trainer_module.state.base_model.location import Location
-from tfx_distribute.trainer_module.state.base_model.sources import Source
-from tfx_distribute.trainer_module.state.base_model.target_weights import TargetWeight
 
 
-def freeze(model: tf.keras.Model, patterns: str) -> None:
-    """Freezes the layers that the parameter `freeze` names.
+def freeze(model: tf.keras.Model, patterns: Sequence[str]) -> None:
+    """Freezes the layers that patterns match.
 
     Call this before the optimizer makes variables for the layers.
-
-    Args:
-      model: The model that `build_model` returned.
-      patterns: Value of the parameter.
 
     Raises:
       ConfigurationError: A pattern matches no layer, or the model has none yet.
     """
-    layers = list(target_weights.iterate_layers(model)) if patterns else []
-    for pattern in layer_patterns.parse_patterns("freeze", patterns):
-        matching_layers = [layer for path, layer in layers if pattern.search(path)]
+    layers = list(model_weights.iterate_layers(model)) if patterns else []
+    for pattern in patterns:
+        matching_layers = [layer for path, layer in layers if matches(pattern, path)]
         if not matching_layers:
-            shown = pattern.pattern.removeprefix("(?:^|(?<=/))(?:").removesuffix(")(?=/|$)")
             raise ConfigurationError(
-                f"freeze: {shown!r} matches no layer; the model has "
+                f"base_model.freeze: {pattern!r} matches no layer; the model has "
                 f"{', '.join(path for path, _ in layers) or 'none before it is called'}"
             )
         for layer in matching_layers:
             layer.trainable = False
 
 
-def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_output: Any, strategy: Any) -> WarmStart | None:
+def apply(
+    job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_output: Any, strategy: Any
+) -> WarmStartResult | None:
     """Gives the model the weights of the job's base model, if there is one.
 
     Call this in the strategy's scope in every process that has the model's variables,
@@ -71,39 +64,67 @@ def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_out
     """
     if not job.base_model:
         return None
-    options = job.training_options
-    found = location.find(job.base_model)
-    with contextlib.closing(_open(found)) as source:
-        targets = target_weights.list_weights(model, with_file_keys=found.kind == location.KERAS_FILE)
-        matches = _match(source, targets, model, options).without_adapted()
-        targets = [target for target in targets if not target.is_adapted]
-        rows = vocabularies.RowTransfers(options.base_model_vocabularies, found, transform_output)
-        rows.check(targets)
-        fitting = [pair for pair in matches.pairs if pair[0].shape == pair[1].shape or rows.covers(*pair)]
-        if not fitting:
+    path = location.find(job.base_model)
+    if path.endswith(keras_files.WEIGHTS_SUFFIX):
+        if replace(job.warm_start, freeze=[]) != WarmStart():
             raise ConfigurationError(
-                f"base_model: {found.path} has another architecture: none of its {len(source.weights)} weights "
-                f"({_some([weight.names.path for weight in source.weights])}) corresponds to one of the model's "
-                f"{len(targets)} ({_some([target.path for target in targets])}); write another base model, or "
-                "base_model_mapping"
+                f"base_model: {path} has no names of layers, so only freeze applies; write a .keras file"
             )
-        others = tuple(pair for pair in matches.pairs if pair not in fitting)
-        differing = matching.Matches(others, matches.unmatched_targets, matches.unmatched_sources)
-        differences = matching.describe_differences(differing)
-        if differences and options.base_model_mismatch == "fail":
-            raise ConfigurationError(_describe(found, differing, differences))
-        for target, weight in fitting:
-            value = source.read(weight)
-            target.assign(rows.transfer(target, value) if rows.covers(target, weight) else value, strategy)
-    for _, layer in target_weights.iterate_layers(model):
+        keras_files.load_weights(path, model)
+        result = WarmStartResult(weights_taken=len(model_weights.list_weights(model)), weights_skipped=0)
+    else:
+        result = _take(path, job.warm_start, model, transform_output, strategy)
+    for _, layer in model_weights.iterate_layers(model):
         if isinstance(layer, tf.keras.layers.Normalization):  # which computes with copies of its weights
             layer.finalize_state()
     _reset_averages(optimizer, model)
-    result = WarmStart(len(fitting), len(targets) - len(fitting), rows.entries_taken, rows.entries_new)
-    LOGGER.info("base_model: took %d of %d weights from the %s %s", len(fitting), len(targets), found.kind, found.path)
+    LOGGER.info("base_model: took %d weights from %s, and skipped %d", result.weights_taken, path, result.weights_skipped)
+    return result
+
+
+def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_output: Any, strategy: Any) -> WarmStartResult:
+    """Gives the model the weights that correspond by their names."""
+    base, has_paths = (keras_files.read(path, model), True) if location.is_keras_file(path) else saved_models.read(path)
+    base = [replace(weight, name=settings.rename_path(weight.name)) for weight in base]
+    weights = model_weights.list_weights(model)
+    names = [weight.path if has_paths else weight.variable_name for weight in weights]
+    found = matching.match(base, weights, names, model_weights.automatic_names(model))
+    rows: dict[str, vocabularies.Vocabularies] = {}  # path of a weight -> the entries that its rows belong to
+    for pattern, rule in settings.vocabularies.items():
+        paths = [weight.path for weight in weights if matches(pattern, weight.path)]
+        if not paths:
+            raise ConfigurationError(
+                f"base_model.vocabularies: {pattern!r} matches no weight: {_describe(path, base, weights)}"
+            )
+        rows |= dict.fromkeys(paths, vocabularies.read(rule, path, transform_output))
+    fitting = [
+        (weight, other)
+        for weight, other in found.pairs
+        if weight.shape == other.shape or (weight.path in rows and weight.shape[1:] == other.shape[1:])
+    ]
+    if not fitting:
+        raise ConfigurationError(
+            f"base_model: another architecture: {_describe(path, base, weights)}; write another base model, or rename"
+        )
+    differing = [pair for pair in found.pairs if pair not in fitting]
+    differences = matching.describe_differences(replace(found, pairs=differing))
+    if differences and settings.mismatch == "fail":
+        raise ConfigurationError(
+            f"base_model: {path} differs from the model: {'; '.join(differences)}. Write mismatch: skip to take the other "
+            "weights and train these from scratch; rename for layers with new names; or vocabularies for embeddings whose "
+            "vocabulary has changed"
+        )
     for difference in differences:
         LOGGER.info("base_model: skipped %s", difference)
-    return result
+    known = new = 0
+    for weight, base_weight in fitting:
+        value = base_weight.read()
+        if weight.path in rows:
+            entries = rows[weight.path]
+            value = entries.move_rows(weight.path, weight.read(), value)
+            known, new = known + entries.num_known, new + len(entries.new) - entries.num_known
+        weight.assign(value, strategy)
+    return WarmStartResult(len(fitting), len(weights) - len(fitting), known, new)
 
 
 def _reset_averages(optimizer: Any, model: tf.keras.Model) -> None:
@@ -118,45 +139,6 @@ def _reset_averages(optimizer: Any, model: tf.keras.Model) -> None:
             average.assign(variable)
 
 
-def _open(found: Location) -> Source:
-    if found.kind == location.KERAS_FILE:
-        return keras_files.KerasFileSource(found.path)
-    return checkpoints.CheckpointSource(found.checkpoint, found.path if found.kind == location.SAVED_MODEL else None)
-
-
-def _match(
-    source: Source, targets: Sequence[TargetWeight], model: tf.keras.Model, options: TrainingOptions
-) -> matching.Matches:
-    by_variable = source.find_by_structure(model)
-    structure = {index: key for index, target in enumerate(targets) if (key := _find_key(target, by_variable))}
-    layers = [layer for _, layer in target_weights.iterate_layers(model)]
-    bases = names.automatic_bases((model, *layers))
-    return matching.match(
-        source.weights, targets, structure, layer_patterns.parse_mapping(options.base_model_mapping), bases, model.name
-    )
-
-
-def _find_key(target: TargetWeight, by_variable: Mapping[int, str]) -> str | None:
-    ids = [id(getattr(variable, "_value", variable)) for variable in target.parts]
-    return next((by_variable[identity] for identity in ids if identity in by_variable), None)
-
-
-def _describe(found: Location, differing: matching.Matches, differences: Sequence[str]) -> str:
-    remedies = ["base_model_mismatch=skip to take the other weights and train these from scratch"]
-    renamed = matching.find_renamed(differing)
-    remedies.append(f"base_model_mapping={renamed or 'OLD = NEW'!r} for layers with new names")
-    embeddings = [
-        target.path
-        for target, weight in differing.pairs
-        if target.path.endswith("embeddings") and target.shape[1:] == weight.shape[1:] and target.shape[0] != weight.shape[0]
-    ]
-    if embeddings:
-        layer = embeddings[0].rpartition("/")[0] or embeddings[0]
-        remedies.append(
-            f"base_model_vocabularies='{layer} = NAME' with the vocabulary that the rows are of, if it has changed"
-        )
-    return f"base_model: {found.path} differs from the model: {'; '.join(differences)}. Write {', or '.join(remedies)}"
-
-
-def _some(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:4]) + (", ..." if len(paths) > 4 else "")
+def _describe(path: str, base: Sequence[matching.BaseWeight], weights: Sequence[model_weights.ModelWeight]) -> str:
+    names, paths = [weight.name for weight in base], [weight.path for weight in weights]
+    return f"{path} has {', '.join(names[:4])} ({len(names)} in all), the model {', '.join(paths[:4])} ({len(paths)} in all)"

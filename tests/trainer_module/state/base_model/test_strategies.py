@@ -15,10 +15,10 @@ from tfx_distribute.trainer_module.job.training_job import (
     FaultTolerance,
     TrainingOptions,
     UserModule,
-    WarmStart,
+    WarmStartResult,
 )
-from tfx_distribute.trainer_module.state.base_model import location
-from tfx_distribute.trainer_module.state.base_model.checkpoints import CheckpointSource
+from tfx_distribute.trainer_module.job.warm_start import WarmStart
+from tfx_distribute.trainer_module.state.base_model import location, saved_models
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 
@@ -37,25 +37,10 @@ SHAPES = {
 KERAS_3 = [name for name in SHAPES if not strategy_table.STRATEGIES[name].not_keras_3]
 STILL = {"hidden_units": 64, "learning_rate": 0.0}  # a training that changes no weight
 
-STOPS = """
-import tensorflow as tf
-from model import build_model
-
-class Stop(tf.keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 2:
-            raise RuntimeError("stops here")
-
-def callbacks(context):
-    return [Stop()]
-"""
-
 
 def weights_of(model: Path) -> dict[str, np.ndarray]:
-    """Returns the weights of a SavedModel or of a saved state by their paths."""
-    found = location.find(str(model))
-    source = CheckpointSource(found.checkpoint, found.path)
-    return {weight.names.path: source.read(weight) for weight in source.weights}
+    """Returns the weights of a SavedModel by their paths."""
+    return {weight.name: weight.read() for weight in saved_models.read(location.find(str(model)))[0]}
 
 
 def assert_equal(values: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -86,44 +71,9 @@ def test_every_strategy_starts_from_a_saved_model(cluster, request, bases, strat
         base_model=str(bases[keras_version]),
         hparams=STILL,
     )
-    assert result.warm_start == WarmStart(weights_taken=6, weights_skipped=0)
+    assert result.warm_start == WarmStartResult(weights_taken=6, weights_skipped=0)
     assert result.metrics["val_accuracy"] > 0.8, "three epochs' accuracy without any training"
     assert_equal(weights_of(cluster.model), weights_of(bases[keras_version]))
-
-
-STATES = [("default", 2), ("parameter_server", 2), ("model_parallel", 2), ("mirrored", 3)]
-
-
-@pytest.mark.parametrize(("strategy", "keras_version"), STATES)
-def test_a_saved_state_of_any_strategy_is_a_base_model(cluster, request, strategy, keras_version):
-    """The state of a failed training is a base model under another strategy."""
-    if keras_version == 3:
-        cluster.server = request.getfixturevalue("keras_3_server")
-    (cluster.folder / "stops.py").write_text(STOPS)
-    state = cluster.folder / "state"
-    state.mkdir()
-    with pytest.raises(TrainingError, match="stops here"):
-        cluster.train(
-            SHAPES[strategy],
-            TrainingOptions(32, epochs=3, keras_version=keras_version),
-            module=UserModule("stops.build_model", (str(cluster.folder), str(EXAMPLES / "digits"))),
-            fault_tolerance=FaultTolerance(save_checkpoints_steps=10, max_restarts=0),
-            outputs=replace(cluster.job.outputs, checkpoint_dir=str(state)),
-        )
-    result = cluster.train(
-        SHAPES["mirrored"],
-        TrainingOptions(16, train_steps=1, keras_version=keras_version),
-        base_model=str(state),
-        hparams=STILL,
-    )
-    assert result.warm_start == WarmStart(weights_taken=6, weights_skipped=0)
-    assert result.metrics["val_accuracy"] > 0.7
-    values, expected = weights_of(cluster.model), weights_of(state)
-    if strategy == "parameter_server":  # the state has no names of divided weights
-        assert len(expected) == len(values)
-        assert all(any(np.array_equal(value, other) for other in values.values()) for value in expected.values())
-        return
-    assert_equal(values, expected)
 
 
 READS = """
@@ -131,11 +81,11 @@ import os
 import numpy as np
 import tensorflow as tf
 from model import build_model
-from tfx_distribute.trainer_module.state.base_model import target_weights
+from tfx_distribute.trainer_module.state.base_model import model_weights
 
 class Read(tf.keras.callbacks.Callback):
     def on_train_end(self, logs=None):
-        weights = target_weights.list_weights(self.model)
+        weights = model_weights.list_weights(self.model)
         np.savez(os.path.join(os.path.dirname(__file__), "read.npz"), **{weight.path: weight.read() for weight in weights})
 
 def callbacks(context):
@@ -177,9 +127,14 @@ def test_new_layers_are_trained_on_frozen_ones(cluster, bases, strategy):
     (cluster.folder / "new_head.py").write_text(NEW_HEAD)
     module = UserModule("new_head.build_model", (str(cluster.folder),))
     distribution = replace(SHAPES[strategy], layout_rules="dense/kernel = unsharded, model" if "model" in strategy else "")
-    options = TrainingOptions(16, epochs=4, freeze="dense; dense_1", base_model_mismatch="skip")
-    result = cluster.train(distribution, options, module=module, base_model=str(bases[2]))
-    assert result.warm_start == WarmStart(weights_taken=4, weights_skipped=4)
+    result = cluster.train(
+        distribution,
+        TrainingOptions(16, epochs=4),
+        module=module,
+        base_model=str(bases[2]),
+        warm_start=WarmStart(freeze=["dense", "dense_1"], mismatch="skip"),
+    )
+    assert result.warm_start == WarmStartResult(weights_taken=4, weights_skipped=4)
     assert result.metrics["val_accuracy"] > 0.8
     base, tuned = weights_of(bases[2]), weights_of(cluster.model)
     for path in ("dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"):
@@ -197,7 +152,7 @@ def test_another_architecture_is_refused_by_name_and_shape(cluster, bases):
         "differs from the model: ",
         "wide/kernel: [64, 32] in the model only",
         "dense_2/kernel: [64, 10] in the base model only",
-        "base_model_mismatch=skip",
+        "Write mismatch: skip",
     ):
         assert part in message
 
@@ -224,8 +179,12 @@ def test_a_killed_training_goes_on_from_its_own_state(cluster, request, bases, k
     """It ends with the weights of one that was not killed."""
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
-    options = TrainingOptions(32, epochs=4, freeze="dense", keras_version=keras_version)
-    changes = {"base_model": str(bases[keras_version]), "fault_tolerance": FaultTolerance(save_checkpoints_steps=10)}
+    options = TrainingOptions(32, epochs=4, keras_version=keras_version)
+    changes = {
+        "base_model": str(bases[keras_version]),
+        "warm_start": WarmStart(freeze=["dense"]),
+        "fault_tolerance": FaultTolerance(save_checkpoints_steps=10),
+    }
     cluster.train(SHAPES["mirrored"], options, **changes)
     expected = weights_of(cluster.model)
     shutil.rmtree(cluster.model)

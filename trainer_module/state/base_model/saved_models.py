@@ -1,0 +1,67 @@
+"""Reads the weights of SavedModels, and names them when a model is exported."""
+
+from functools import partial
+
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.keras import saved_objects
+from tfx_distribute.trainer_module.state.base_model import model_weights
+from tfx_distribute.trainer_module.state.base_model.matching import BaseWeight
+
+# Attribute of an exported model, with its weights by number and path. A SavedModel has
+# names of TensorFlow's variables only: Keras 2 leaves out outer layers, Keras 3 those
+# in lists, and variables that are divided among parameter servers have none.
+_WITH_PATHS = "weights_by_path"
+_LISTED = "variables"  # weights in the order of the model, of Keras's `save` and `export`
+_ADAPTED = ("summary", "Variable")  # state of discretization and TF-IDF layers there
+
+
+def name_weights(model: tf.keras.Model) -> None:
+    """Names the weights of a model in the SavedModel that is about to be written."""
+    divided = {id(saved_objects.parts_of(each)[0]): each for each in saved_objects.find({"model": model})}
+    named = tf.__internal__.tracking.AutoTrackable()  # in which Keras looks for no weights
+    named.weights = {
+        f"{number}/{weight.path}": divided.get(id(weight.parts[0]), weight.parts[0])
+        for number, weight in enumerate(model_weights.list_weights(model))
+    }
+    setattr(model, _WITH_PATHS, named)
+
+
+def read(folder: str) -> tuple[list[BaseWeight], bool]:
+    """Reads the names and shapes of a SavedModel's weights.
+
+    Returns:
+      The weights, and True if their names are paths, or False if they are names of
+      variables.
+
+    Raises:
+      ConfigurationError: It cannot be read, or does not list its weights.
+    """
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    try:
+        reader = tf.train.load_checkpoint(f"{folder}/variables/variables")
+        graph.ParseFromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    except (tf.errors.OpError, ValueError) as error:
+        raise ConfigurationError(
+            f"base_model: {folder} cannot be read ({first_line(error)}); write another model"
+        ) from error
+    children = [{child.local_name: child.node_id for child in node.children} for node in graph.nodes]
+    has_paths = _WITH_PATHS in children[0]
+    listed = children[children[0][_WITH_PATHS]]["weights"] if has_paths else children[0].get(_LISTED)
+    entries = [(*key.partition("/"), node) for key, node in children[listed].items()] if listed else []
+    shapes = reader.get_variable_to_shape_map()
+    weights = []
+    for _, _, path, node in sorted(entries, key=lambda entry: int(entry[0])):
+        for value in graph.nodes[node].attributes:
+            name, key = path or value.full_name, value.checkpoint_key
+            is_state = model_weights.is_random_state(name) or (not has_paths and name.rpartition("/")[2] in _ADAPTED)
+            if value.name == "VARIABLE_VALUE" and not is_state:
+                weights.append(BaseWeight(name, tuple(shapes[key]), partial(reader.get_tensor, key)))
+    if not weights:
+        raise ConfigurationError(
+            f"base_model: {folder} does not list the weights of a Keras model; save it with model.export(...) or "
+            'model.save("x.keras")'
+        )
+    return weights, has_paths

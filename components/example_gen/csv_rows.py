@@ -45,12 +45,27 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
       DataError: The header cannot be read, or, from the iterator, a row. The message
         names file and line.
     """
-    rows = _rows(stream, file)
+    rows = _rows(stream, file, 1)
     line, columns = next(rows, (0, []))
     if not columns:
         raise DataError(f"{file} is empty; write a header line with the names of the columns")
     _check_header(columns, f"{file}, line {line}")
     return columns, _check_widths(rows, len(columns), file)
+
+
+def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -> Iterator[Row]:
+    """Reads rows of a CSV file, without its header.
+
+    Args:
+      stream: Some lines of the file.
+      file: Name of the file, for messages.
+      first_line: Number of the first of them, from 1.
+      width: Number of columns.
+
+    Raises:
+      DataError: From the iterator; a row cannot be read.
+    """
+    return _check_widths(_rows(stream, file, first_line), width, file)
 
 
 def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
@@ -86,11 +101,11 @@ def _describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str
     return " and ".join(parts) + hint
 
 
-def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
+def _rows(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[Row]:
     csv.field_size_limit(MAX_CELL_CHARS)
-    reader = csv.reader(_text(stream, file), strict=True)
+    reader = csv.reader(_text(stream, file, first_line), strict=True)
     while True:
-        line = reader.line_num + 1
+        line = reader.line_num + first_line
         try:
             cells = next(reader)
         except StopIteration:
@@ -101,8 +116,8 @@ def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
             yield line, cells
 
 
-def _text(stream: Iterable[bytes], file: str) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
+def _text(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[str]:
+    for number, line in enumerate(stream, first_line):
         if number == 1:
             for start, (file_format, advice) in _OTHER_FORMATS.items():
                 if line.startswith(start):

@@ -6,6 +6,8 @@ ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 
 NO_SPANS = "this ExampleGen reads no spans; use TFX's own, such as tfx.components.CsvExampleGen"
 
+BEYOND_FLOAT32 = "is beyond the range of float32, which a tf.Example holds; scale the column"
+
 # Logs of tables. Files that a log has dropped stay in the table's folder, with rows
 # that were deleted or overwritten.
 _TABLE_LOGS = {

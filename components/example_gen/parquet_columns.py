@@ -1,24 +1,95 @@
-"""Converts columns of Parquet files to features of tf.Examples.
+"""Reads Parquet files as columns of the three kinds that a tf.Example has.
 
-A tf.Example has three kinds of feature: int64, float32 and bytes. Only nulls are
-missing values. Imports neither TensorFlow nor TFX.
+They are int64, float32 and bytes. Only nulls are missing values. Imports neither
+TensorFlow nor TFX, so that `validate` can use it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
+from pyarrow import parquet, types
 
+from tfx_distribute.components.example_gen.names import BEYOND_FLOAT32
 from tfx_distribute.trainer_module.errors import DataError
+
+# Limits of a record batch.
+_BATCH_ROWS, _BATCH_BYTES = 10_000, 4 << 20
 
 INTEGER, FLOAT, BYTES, NOTHING = "integer", "float", "bytes", "nothing"
 
 _FEATURE_TYPES = {INTEGER: pa.int64(), FLOAT: pa.float32(), BYTES: pa.large_binary()}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # an index without a name
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+def inspect(files: Sequence[str], open_file: Callable[[str], Any]) -> dict[str, str]:
+    """Reads the footers of files, and checks that they have the same columns.
+
+    Args:
+      files: The files.
+      open_file: Opens a file for reading bytes.
+
+    Returns:
+      How each column arrives in examples, see `describe_columns`.
+
+    Raises:
+      DataError: A file is not Parquet, a column cannot be converted, two files differ,
+        or there are no rows.
+    """
+    first: dict[str, str] = {}
+    num_rows = 0
+    for file in files:
+        with open_file(file) as stream:
+            content = _open(stream, file)
+            columns = describe_columns(content.schema_arrow, file)
+            num_rows += content.metadata.num_rows
+        if first and (difference := _describe_difference(columns, first)):
+            raise DataError(f"the columns of {file} are not those of {files[0]}: {difference}")
+        # A column without a type so far takes the type that it has in this file.
+        first = {name: columns[name] if kind == NOTHING else kind for name, kind in first.items()} or columns
+    if not num_rows:
+        raise DataError(f"there are no rows in {', '.join(files)}")
+    return first
+
+
+def read(stream: Any, file: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
+    """Reads every `num_parts`-th row group of a file, see `to_features`.
+
+    Args:
+      stream: The open file.
+      file: Its name, for messages.
+      number: Number of the first row group to read.
+      num_parts: Number of parts that read the file.
+
+    Raises:
+      DataError: The file is damaged, or a value does not fit.
+    """
+    content = _open(stream, file)
+    for group in range(number, content.num_row_groups, num_parts):
+        metadata = content.metadata.row_group(group)
+        rows = _BATCH_BYTES * metadata.num_rows // max(1, metadata.total_byte_size)
+        batches = content.iter_batches(min(max(1, rows), _BATCH_ROWS), row_groups=[group])
+        while True:
+            try:
+                batch = next(batches)
+            except StopIteration:
+                break
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"{file}: row group {group} cannot be read: {error}") from error
+            yield to_features(batch, file)
+
+
+def _open(stream: Any, file: str) -> parquet.ParquetFile:
+    try:
+        # Spark, Hive and Impala write INT96. In nanoseconds, the default for it, years
+        # such as 9999 would wrap.
+        return parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file} is not a Parquet file: {error}") from error
 
 
 def describe_columns(schema: pa.Schema, file: str) -> dict[str, str]:
@@ -55,26 +126,16 @@ def describe_columns(schema: pa.Schema, file: str) -> dict[str, str]:
     return columns
 
 
-def describe_difference(columns: Mapping[str, str], expected: Mapping[str, str]) -> str | None:
-    """Describes how the columns of a file differ from those of the first file.
-
-    A column with only nulls has no type; it agrees with any type in another file.
-
-    Args:
-      columns: The columns of a file, see `describe_columns`.
-      expected: The columns of the first file.
-
-    Returns:
-      The difference; None if the columns arrive in the same way.
-    """
+def _describe_difference(columns: Mapping[str, str], expected: Mapping[str, str]) -> str | None:
     missing = [name for name in expected if name not in columns]
     extra = [name for name in columns if name not in expected]
     if missing or extra:
         parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
         return " and ".join(parts)
-    for name, description in columns.items():
-        if NOTHING not in (description, expected[name]) and description != expected[name]:
-            return f"column {name!r} holds {description!r}, there it holds {expected[name]!r}"
+    for name, kind in columns.items():
+        # A column with only nulls agrees with any type in another file.
+        if NOTHING not in (kind, expected[name]) and kind != expected[name]:
+            return f"column {name!r} holds {kind!r}, there it holds {expected[name]!r}"
     return None
 
 
@@ -186,5 +247,5 @@ def _cast(values: pa.Array) -> pa.Array:
     too_large = pc.and_(pc.is_inf(rounded), pc.invert(pc.is_inf(values)))
     if pc.any(too_large).as_py():
         value = values.filter(too_large)[0].as_py()
-        raise DataError(f"{value} is beyond the range of float32, which a tf.Example holds; scale the column")
+        raise DataError(f"{value} {BEYOND_FLOAT32}")
     return rounded

@@ -23,7 +23,8 @@ from tfx_distribute.components.example_gen.data_files import open_file
 from tfx_distribute.components.example_gen.names import BEYOND_FLOAT32
 from tfx_distribute.trainer_module.errors import DataError
 
-BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 16 << 20
+_BATCH_ROWS = 10_000
 
 # A cell that starts with a quote, up to its closing one or the end of the block.
 _QUOTED = re.compile(rb'"(?<![^,\r\n]")[^"]*(?:""[^"]*)*(?:"|\Z)')
@@ -75,12 +76,15 @@ def read(file: str, number: int, num_parts: int, types: Types) -> Iterator[pa.Re
       DataError: A number does not fit. The message names line and column.
     """
     for block in itertools.islice(_blocks(file), number, None, num_parts):
-        try:
-            lists = [_to_lists(cells, types[name]) for name, cells in block.columns().items()]
-        except DataError:
-            block.refuse_values(types)
-            raise
-        yield pa.RecordBatch.from_arrays(lists, block.names)
+        rows = pa.RecordBatch.from_pydict(block.columns())
+        for first in range(0, len(rows), _BATCH_ROWS):
+            batch = rows[first : first + _BATCH_ROWS]
+            try:
+                lists = [_to_lists(cells, types[name]) for name, cells in zip(block.names, batch.columns, strict=True)]
+            except DataError:
+                block.refuse_values(types)
+                raise
+            yield pa.RecordBatch.from_arrays(lists, block.names)
 
 
 @dataclass(frozen=True)
@@ -131,8 +135,8 @@ def _blocks(file: str) -> Iterator[_Block]:
     with open_file(file) as stream:
         names, _ = csv_rows.read(stream, file)
     with open_file(file) as stream:
-        line, content = 1, stream.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
-        while more := stream.read(BLOCK_BYTES):
+        line, content = 1, stream.read(_BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
+        while more := stream.read(_BLOCK_BYTES):
             end = _end_of_rows(content)
             if not end and len(content) > csv_rows.MAX_CELL_CHARS:
                 end = len(content)  # a quote is never closed, which `csv_rows` refuses

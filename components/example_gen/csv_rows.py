@@ -10,6 +10,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from tfx_distribute.components.example_gen.names import describe_difference
 from tfx_distribute.trainer_module.errors import DataError
 
 # Keeps a quote that is never closed from reading the whole file into memory.
@@ -87,18 +88,10 @@ def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> lis
             columns, _ = read(stream, file)
         first = first or columns
         if columns != first:
-            raise DataError(f"the columns of {file} are not those of {files[0]}: {_describe_difference(columns, first)}")
+            difference = describe_difference(columns, first)
+            hint = "" if {*columns} & {*first} else "; each file needs the header line"
+            raise DataError(f"the columns of {file} are not those of {files[0]}: {difference}{hint}")
     return first
-
-
-def _describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str:
-    missing = [name for name in expected if name not in columns]
-    extra = [name for name in columns if name not in expected]
-    if not missing and not extra:
-        return "it has them in another order"
-    parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
-    hint = "; each file needs the header line" if len(missing) == len(expected) else ""
-    return " and ".join(parts) + hint
 
 
 def _rows(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[Row]:

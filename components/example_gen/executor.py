@@ -34,6 +34,9 @@ from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.errors import DataError
 
+# Files that are written in each split: enough for all processes to have work at the end.
+PARTS_PER_PROCESS, MAX_BINS_PER_PROCESS = 2, 16
+
 # A part of a file, of record batches or of serialized tf.Examples.
 Reader = Callable[..., Iterator[pa.RecordBatch | list[bytes]]]
 
@@ -123,10 +126,12 @@ def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
       files: The files of a split.
       processes: Processes that will take the parts one by one.
     """
-    wanted = 1 if processes == 1 else 2 * processes
-    bins = min(len(files), wanted)
-    num_parts = wanted // bins
-    shares = [(files[first::bins], number) for first in range(bins) for number in range(num_parts)]
+    if processes == 1:
+        shares, num_parts = [(files, 0)], 1
+    else:
+        num_bins = min(len(files), MAX_BINS_PER_PROCESS * processes)
+        num_parts = max(1, PARTS_PER_PROCESS * processes // num_bins)
+        shares = [(files[first::num_bins], number) for first in range(num_bins) for number in range(num_parts)]
     return [
         _Part(tuple(share), number, num_parts, f"data_tfrecord-{position:05d}-of-{len(shares):05d}.gz")
         for position, (share, number) in enumerate(shares)
@@ -198,6 +203,9 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         examples.split_names = artifact_utils.encode_split_names(names)
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
         examples_utils.set_file_format(examples, "tfrecords_gzip")
+        base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
+        files = [list_files(base, split.pattern) for split in inputs.splits]
+        self.check(files)
 
         folders = [artifact_utils.get_split_uri([examples], name) for name in names]
         partial = os.path.join(examples.uri, ".partial")
@@ -207,9 +215,6 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         if config := output.split_config.splits:  # of a single input
             ends = tuple(itertools.accumulate(split.hash_buckets for split in config))
             splits = [_Splits(tuple(folders), partial, ends, output.split_config.partition_feature_name)]
-        base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
-        files = [list_files(base, split.pattern) for split in inputs.splits]
-        self.check(files)
         processes = beam_parts.num_processes(self._beam_pipeline_args or [])
         with self._make_beam_pipeline() as pipeline:
             for number, input_files in enumerate(files):

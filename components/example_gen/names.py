@@ -1,6 +1,6 @@
-"""Names data files, tables and splits."""
+"""Names data files, tables, columns and splits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 
@@ -20,6 +20,14 @@ _TABLE_LOGS = {
 def describe_empty_split(name: str) -> str:
     """Returns the error message about a split without examples."""
     return f"examples: the split {name!r} is empty; give it a larger share of the data (equal examples are all in one split)"
+
+
+def describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str:
+    """Describes how the columns of a file differ from those of the first file."""
+    missing = [name for name in expected if name not in columns]
+    extra = [name for name in columns if name not in expected]
+    parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
+    return " and ".join(parts) or "it has them in another order"
 
 
 def is_data_file(name: str) -> bool:

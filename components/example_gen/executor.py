@@ -18,7 +18,6 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.example_gen import utils
 from tfx.components.util import examples_utils
@@ -28,13 +27,12 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
 from tfx_distribute.components import beam_parts
-from tfx_distribute.components.example_gen import csv_columns, csv_rows, parquet_columns
+from tfx_distribute.components.example_gen import csv_columns, csv_rows, parquet_columns, records
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
 from tfx_distribute.components.sharder.example_encoder import Encoder
-from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.errors import DataError
 
-# Files that are written in each split: enough for all processes to have work at the end.
+# How finely files are divided, so that all processes have work until the end.
 PARTS_PER_PROCESS, MAX_BINS_PER_PROCESS = 2, 16
 
 # A part of a file, of record batches or of serialized tf.Examples.
@@ -43,32 +41,22 @@ Reader = Callable[..., Iterator[pa.RecordBatch | list[bytes]]]
 
 @dataclass(frozen=True)
 class _Part:
-    """Every `num_parts`-th piece of some files, starting with piece `number`.
-
-    `name` is that of the files to write.
-    """
+    """Every `num_parts`-th piece of some files, starting with piece `number`."""
 
     files: tuple[str, ...]
     number: int
     num_parts: int
-    name: str
+    name: str  # of the files to write
 
 
 @dataclass(frozen=True)
 class _Splits:
-    """Splits to write.
-
-    Attributes:
-      folders: Folder of each split.
-      partial: Folder for files that are not complete.
-      ends: Each split's share of the examples, added to those before it.
-      feature: Name of the feature that decides; empty for the whole example.
-    """
+    """Splits to write."""
 
     folders: Sequence[str]
-    partial: str
-    ends: Sequence[int] = (1,)
-    feature: str = ""
+    partial: str  # folder for files that are not complete
+    ends: Sequence[int] = (1,)  # each split's share of the examples, added to those before it
+    feature: str = ""  # name of the one that decides; empty for the whole example
 
     def assign(self, example: bytes) -> int:
         """Returns the number of an example's split, which TFX would assign, too."""
@@ -83,40 +71,6 @@ def _read_types(part: _Part) -> csv_columns.Types:
 def _read_parquet(file: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
     with open_file(file) as stream:
         yield from parquet_columns.read(stream, file, number, num_parts)
-
-
-def _read_records(file: str, number: int, num_parts: int) -> Iterator[list[bytes]]:
-    """Reads every `num_parts`-th record of a TFRecord file.
-
-    Raises:
-      DataError: The file is damaged, or its first record is not a tf.Example.
-    """
-    for position, record in enumerate(tfrecords.scan(file)):
-        if isinstance(record, tfrecords.Damage):
-            raise DataError(str(record))
-        if position == 0:
-            _check_is_example(record, file)
-        if position % num_parts == number:
-            yield [record]
-
-
-def _check_is_example(record: bytes, file: str) -> None:
-    """Parses a record strictly: protobuf accepts bytes that it reads only in part.
-
-    Raises:
-      DataError: The record is e.g. text or a tf.SequenceExample.
-    """
-    example = tf.train.Example()
-    try:
-        # With protobuf 3; later ones refuse these.
-        if example.MergeFromString(record) < len(record):
-            raise DecodeError("Error parsing message with type 'tensorflow.Example'")
-        size = example.ByteSize()
-        example.DiscardUnknownFields()
-        if example.ByteSize() < size:
-            raise DecodeError("it has fields that a tf.Example does not have")
-    except DecodeError as error:
-        raise DataError(f"{file}, record 0 is not a tf.Example: {error}") from error
 
 
 def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
@@ -254,4 +208,4 @@ class ParquetExecutor(_Executor):
 class ImportExecutor(_Executor):
     """Executor of the ExampleGen for TFRecord files."""
 
-    read = staticmethod(_read_records)
+    read = staticmethod(records.read)

@@ -24,7 +24,8 @@ from tfx_distribute.components.example_gen.names import BEYOND_FLOAT32
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK_BYTES = 16 << 20
-_BATCH_ROWS = 10_000
+# Limits of a record batch, whose examples take several times as many bytes as its text.
+_BATCH_ROWS, _BATCH_BYTES = 10_000, 4 << 20
 
 # A cell that starts with a quote, up to its closing one or the end of the block.
 _QUOTED = re.compile(rb'"(?<![^,\r\n]")[^"]*(?:""[^"]*)*(?:"|\Z)')
@@ -41,7 +42,7 @@ def read_types(file: str, number: int, num_parts: int) -> Types:
 
     Args:
       file: The file.
-      number: Number of the first block to read.
+      number: Number of the first block to read, from 0.
       num_parts: Number of parts that read the file.
 
     Raises:
@@ -64,21 +65,17 @@ def merge_types(types: Iterable[Types]) -> Types:
 def read(file: str, number: int, num_parts: int, types: Types) -> Iterator[pa.RecordBatch]:
     """Reads every `num_parts`-th block of a file as lists of int64, float32 or bytes.
 
-    An empty cell becomes an empty list: it has a type but no value, as in TFX.
-
-    Args:
-      file: The file.
-      number: Number of the first block to read.
-      num_parts: Number of parts that read the file.
-      types: The types of its columns.
+    An empty cell becomes an empty list: it has a type but no value, as in TFX. The
+    arguments are those of `read_types`, and what it returned for all files.
 
     Raises:
       DataError: A number does not fit. The message names line and column.
     """
     for block in itertools.islice(_blocks(file), number, None, num_parts):
         rows = pa.RecordBatch.from_pydict(block.columns())
-        for first in range(0, len(rows), _BATCH_ROWS):
-            batch = rows[first : first + _BATCH_ROWS]
+        batch_rows = min(max(1, _BATCH_BYTES * len(rows) // max(1, len(block.content))), _BATCH_ROWS)
+        for first in range(0, len(rows), batch_rows):
+            batch = rows[first : first + batch_rows]
             try:
                 lists = [_to_lists(cells, types[name]) for name, cells in zip(block.names, batch.columns, strict=True)]
             except DataError:

@@ -55,13 +55,7 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
 
 
 def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -> Iterator[Row]:
-    """Reads rows of a CSV file, without its header.
-
-    Args:
-      stream: Some lines of the file.
-      file: Name of the file, for messages.
-      first_line: Number of the first of them, from 1.
-      width: Number of columns.
+    """Reads rows of `width` cells from the lines of a file, starting with `first_line`.
 
     Raises:
       DataError: From the iterator; a row cannot be read.
@@ -70,14 +64,7 @@ def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -
 
 
 def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
-    """Reads the headers of files.
-
-    Args:
-      files: The files of one split.
-      open_file: Opens a file for reading bytes.
-
-    Returns:
-      The column names that all files have.
+    """Returns the column names that all files of a split have.
 
     Raises:
       DataError: A header cannot be read, or two files differ.

@@ -21,18 +21,11 @@ INTEGER, FLOAT, BYTES, NOTHING = "integer", "float", "bytes", "nothing"
 _FEATURE_TYPES = {FLOAT: pa.float32(), BYTES: pa.large_binary()}  # any other: int64
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # an index without a name
 # Limits of a record batch.
-_BATCH_ROWS, _BATCH_BYTES = 10_000, 16 << 20
+_BATCH_ROWS, _BATCH_BYTES = 10_000, 4 << 20
 
 
 def inspect(files: Sequence[str], open_file: Callable[[str], Any]) -> dict[str, str]:
-    """Reads the footers of files, and checks that they have the same columns.
-
-    Args:
-      files: The files.
-      open_file: Opens a file for reading bytes.
-
-    Returns:
-      How each column arrives in examples, see `describe_columns`.
+    """Returns how the columns of files arrive in examples, see `describe_columns`.
 
     Raises:
       DataError: A file is not Parquet, a column cannot be converted, two files differ,
@@ -191,7 +184,7 @@ def _cast(values: pa.Array) -> pa.Array:
         values = values.cast(pa.int32())
     elif types.is_decimal(values.type) and kind == FLOAT:
         values = values.cast(pa.float64())
-    cast = values.cast(_FEATURE_TYPES.get(kind, pa.int64()))
+    cast = values.cast(_FEATURE_TYPES.get(kind or NOTHING, pa.int64()))
     if kind == FLOAT:
         too_large = values.filter(pc.and_(pc.is_inf(cast), pc.invert(pc.is_inf(values))))
         if too_large:

@@ -176,7 +176,8 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
                 parts |= f"Spread{number}" >> beam.Reshuffle()
                 arguments = self.reader_arguments(parts)
                 _ = parts | f"Write{number}" >> beam.Map(_write, splits[number], type(self).read, *arguments)
-        tf.io.gfile.rmtree(partial)
+        if tf.io.gfile.exists(partial):  # in object storage, folders end with their last file
+            tf.io.gfile.rmtree(partial)
 
 
 class CsvExecutor(_Executor):

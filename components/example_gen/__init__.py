@@ -1,6 +1,6 @@
 """ExampleGens: read data files as tf.Examples that hold exactly the files' values.
 
-`component` declares them and `driver` fingerprints their files. Each format has an
-executor; `csv_rows`, `parquet_files` and `parquet_columns` do the reading. `names` and
-`data_files` list, open and fingerprint files.
+`component` declares them, `driver` fingerprints their files, and `executor` writes the
+examples of each split. `csv_columns` (with `csv_rows`), `parquet_columns` and `records`
+read the three formats. `names` and `data_files` list, open and fingerprint files.
 """

@@ -18,7 +18,7 @@ from tfx.dsl.components.base import executor_spec
 from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
 
-from tfx_distribute.components.example_gen import csv_executor, driver, parquet_executor, tfrecord_executor
+from tfx_distribute.components.example_gen import driver, executor
 from tfx_distribute.components.example_gen.names import NO_SPANS
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -51,16 +51,16 @@ class _DataFilesExampleGen(FileBasedExampleGen):
 class CsvExampleGen(_DataFilesExampleGen):
     """Reads CSV files."""
 
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(csv_executor.Executor)
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.CsvExecutor)
 
 
 class ImportExampleGen(_DataFilesExampleGen):
     """Reads TFRecord files of tf.Examples."""
 
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(tfrecord_executor.Executor)
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ImportExecutor)
 
 
 class ParquetExampleGen(_DataFilesExampleGen):
     """Reads Parquet files."""
 
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(parquet_executor.Executor)
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ParquetExecutor)

@@ -10,6 +10,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from tfx_distribute.components.example_gen.names import describe_difference
 from tfx_distribute.trainer_module.errors import DataError
 
 # Keeps a quote that is never closed from reading the whole file into memory.
@@ -45,7 +46,7 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
       DataError: The header cannot be read, or, from the iterator, a row. The message
         names file and line.
     """
-    rows = _rows(stream, file)
+    rows = _rows(stream, file, 1)
     line, columns = next(rows, (0, []))
     if not columns:
         raise DataError(f"{file} is empty; write a header line with the names of the columns")
@@ -53,15 +54,17 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
     return columns, _check_widths(rows, len(columns), file)
 
 
+def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -> Iterator[Row]:
+    """Reads rows of `width` cells from the lines of a file, starting with `first_line`.
+
+    Raises:
+      DataError: From the iterator; a row cannot be read.
+    """
+    return _check_widths(_rows(stream, file, first_line), width, file)
+
+
 def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
-    """Reads the headers of files.
-
-    Args:
-      files: The files of one split.
-      open_file: Opens a file for reading bytes.
-
-    Returns:
-      The column names that all files have.
+    """Returns the column names that all files of a split have.
 
     Raises:
       DataError: A header cannot be read, or two files differ.
@@ -72,25 +75,17 @@ def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> lis
             columns, _ = read(stream, file)
         first = first or columns
         if columns != first:
-            raise DataError(f"the columns of {file} are not those of {files[0]}: {_describe_difference(columns, first)}")
+            difference = describe_difference(columns, first)
+            hint = "" if {*columns} & {*first} else "; each file needs the header line"
+            raise DataError(f"the columns of {file} are not those of {files[0]}: {difference}{hint}")
     return first
 
 
-def _describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str:
-    missing = [name for name in expected if name not in columns]
-    extra = [name for name in columns if name not in expected]
-    if not missing and not extra:
-        return "it has them in another order"
-    parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
-    hint = "; each file needs the header line" if len(missing) == len(expected) else ""
-    return " and ".join(parts) + hint
-
-
-def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
+def _rows(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[Row]:
     csv.field_size_limit(MAX_CELL_CHARS)
-    reader = csv.reader(_text(stream, file), strict=True)
+    reader = csv.reader(_text(stream, file, first_line), strict=True)
     while True:
-        line = reader.line_num + 1
+        line = reader.line_num + first_line
         try:
             cells = next(reader)
         except StopIteration:
@@ -101,8 +96,8 @@ def _rows(stream: Iterable[bytes], file: str) -> Iterator[Row]:
             yield line, cells
 
 
-def _text(stream: Iterable[bytes], file: str) -> Iterator[str]:
-    for number, line in enumerate(stream, 1):
+def _text(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[str]:
+    for number, line in enumerate(stream, first_line):
         if number == 1:
             for start, (file_format, advice) in _OTHER_FORMATS.items():
                 if line.startswith(start):

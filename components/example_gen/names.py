@@ -1,10 +1,12 @@
-"""Names data files, tables and splits."""
+"""Names data files, tables, columns and splits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 
 NO_SPANS = "this ExampleGen reads no spans; use TFX's own, such as tfx.components.CsvExampleGen"
+
+BEYOND_FLOAT32 = "is beyond the range of float32, which a tf.Example holds; scale the column"
 
 # Logs of tables. Files that a log has dropped stay in the table's folder, with rows
 # that were deleted or overwritten.
@@ -18,6 +20,14 @@ _TABLE_LOGS = {
 def describe_empty_split(name: str) -> str:
     """Returns the error message about a split without examples."""
     return f"examples: the split {name!r} is empty; give it a larger share of the data (equal examples are all in one split)"
+
+
+def describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str:
+    """Describes how the columns of a file differ from those of the first file."""
+    missing = [name for name in expected if name not in columns]
+    extra = [name for name in columns if name not in expected]
+    parts = [f"it lacks {', '.join(missing)}"] * bool(missing) + [f"it adds {', '.join(extra)}"] * bool(extra)
+    return " and ".join(parts) or "it has them in another order"
 
 
 def is_data_file(name: str) -> bool:

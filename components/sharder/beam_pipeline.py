@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform.beam as tft_beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.transforms.window import GlobalWindows
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
 
+from tfx_distribute.components.beam_parts import MAX_PARTS
 from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.sharder import feature_values, sorted_runs
 from tfx_distribute.components.sharder.example_encoder import Encoder
@@ -40,7 +40,6 @@ BATCH_EXAMPLES, BATCH_BYTES = 1000, 4 << 20
 SAMPLED_RECORDS = 100
 RUN_BYTES = 64 << 20  # size of the examples that are sorted in memory
 OVERHEAD_BYTES = 100  # memory per example, besides its content
-MAX_PARTS = 8  # of a file, transformed in parallel; each part reads the whole file
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # parameter -> TensorFlow's name
 WRONG_NUMBER_OF_EXAMPLES = "preprocessing_fn: must return as many examples as it is given"
 
@@ -103,25 +102,6 @@ class Part:
     file: str
     number: int
     num_parts: int
-
-
-def num_processes(beam_pipeline_args: Sequence[str]) -> int:
-    """Returns how many processes a Beam pipeline has at least.
-
-    Args:
-      beam_pipeline_args: Beam's command-line options.
-
-    Returns:
-      1 for the direct runner in memory, its number of workers if it uses several
-      processes, and MAX_PARTS for any other runner.
-    """
-    options = PipelineOptions(list(beam_pipeline_args))
-    if (options.view_as(StandardOptions).runner or "DirectRunner").rpartition(".")[2] != "DirectRunner":
-        return MAX_PARTS
-    direct = options.view_as(DirectOptions)
-    if direct.direct_running_mode == "in_memory":
-        return 1
-    return direct.direct_num_workers or os.cpu_count() or 1
 
 
 def make_parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:

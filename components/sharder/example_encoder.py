@@ -1,18 +1,26 @@
 """Encodes record batches as tf.Examples: equal content as equal bytes.
 
-The features of a tf.Example are a map, whose entries protobuf writes in any order. So
-each feature is encoded by itself, and the results are joined in the order of their
-names, which the wire format allows:
+The features of a tf.Example are a map, whose entries protobuf writes in any order. Here
+they are in the order of their names, and written a column at a time. A feature's values
+follow its name and some lengths, which depend only on the size of the values:
 https://protobuf.dev/programming-guides/encoding/
 """
 
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.public import tfxio
 
-# Tag of field 1 with a length: `features` in a tf.Example, and each entry of its map.
-FIELD_1 = b"\x0a"
+_NO_BYTES = pa.scalar(b"", pa.large_binary())
+# Tags of fields with a length. Field 1: a tf.Example's `features`, an entry of their
+# map and its key, `bytes_list`, and the values of each list. The others as named.
+_FIELD_1, _ENTRY_VALUE, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x12", b"\x1a"
+_NO_LIST = -1  # in place of a size: the feature has no list of values
 
 
 class Encoder:
@@ -23,28 +31,102 @@ class Encoder:
     """
 
     def __init__(self, schema: schema_pb2.Schema):
-        self._encoder = tfxio.RecordBatchToExamplesEncoder(schema)
+        self._nested_encoder = tfxio.RecordBatchToExamplesEncoder(schema)
 
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         """Returns each row of a batch as a serialized tf.Example."""
-        columns = []
+        parts: list[pa.Array] = []
         for name, column in sorted(zip(batch.schema.names, batch.columns, strict=True), key=lambda pair: pair[0]):
-            encoded = self._encoder.encode(pa.RecordBatch.from_arrays([column], [name]))
-            if _is_nested(column.type):  # one column becomes several features
-                encoded = [tf.train.Example.FromString(row).SerializeToString(deterministic=True) for row in encoded]
-            columns.append([_unwrap(row) for row in encoded])
-        features = map(b"".join, zip(*columns, strict=True))
-        return [FIELD_1 + _varint(len(row)) + row for row in features]
+            parts += self._encode_nested(name, column) if _is_nested(column.type) else _encode_column(name, column)
+        features = pc.binary_join_element_wise(*parts, _NO_BYTES)
+        sizes = pc.binary_length(features)
+        headers = _map_unique(sizes, lambda size: _FIELD_1 + _varint(size))
+        return pc.binary_join_element_wise(headers, features, _NO_BYTES).to_pylist()
+
+    def _encode_nested(self, name: str, column: pa.Array) -> Iterator[pa.Array]:
+        """Encodes a ragged column, which becomes several features."""
+        rows = self._nested_encoder.encode(pa.RecordBatch.from_arrays([column], [name]))
+        rows = [tf.train.Example.FromString(row).SerializeToString(deterministic=True) for row in rows]
+        yield pa.array([_content(row) for row in rows], pa.large_binary())
+
+
+def _is_list(column_type: pa.DataType) -> bool:
+    return pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
 
 
 def _is_nested(column_type: pa.DataType) -> bool:
-    def is_list(data_type: pa.DataType) -> bool:
-        return pa.types.is_list(data_type) or pa.types.is_large_list(data_type)
-
-    return is_list(column_type) and is_list(column_type.value_type)
+    return _is_list(column_type) and _is_list(column_type.value_type)
 
 
-def _unwrap(message: bytes) -> bytes:
+def _encode_column(name: str, column: pa.Array) -> Iterator[pa.Array]:
+    """Yields arrays that, joined row by row, are a feature in each row's map."""
+    key = _field(_FIELD_1, name.encode())
+    if pa.types.is_null(column.type):
+        yield pa.array([_header(key, b"", b"", _NO_LIST)] * len(column), pa.large_binary())
+        return
+    values = column.flatten()
+    if pa.types.is_int64(values.type):
+        list_tag, packed_tag = _INT64_LIST, _FIELD_1
+        content, sizes = _varints(values.to_numpy())
+    elif pa.types.is_float32(values.type):
+        list_tag, packed_tag = _FLOAT_LIST, _FIELD_1
+        content, sizes = values.to_numpy(), np.full(len(values), 4)
+    else:
+        list_tag, packed_tag = _FIELD_1, b""  # each text has a tag of its own
+        values = values.cast(pa.large_binary())
+        headers = _map_unique(pc.binary_length(values), lambda size: _FIELD_1 + _varint(size))
+        values = pc.binary_join_element_wise(headers, values, _NO_BYTES)
+        content, sizes = values.buffers()[2], pc.binary_length(values).to_numpy()
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    ends = _cumulative(sizes)[_cumulative(counts)]  # of each row's values
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"") if content is None else pa.py_buffer(content)]
+    row_sizes = np.where(column.is_null().to_numpy(zero_copy_only=False), _NO_LIST, np.diff(ends))
+    yield _map_unique(pa.array(row_sizes), lambda size: _header(key, list_tag, packed_tag, size))
+    yield pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(column), buffers)
+
+
+def _header(key: bytes, list_tag: bytes, packed_tag: bytes, size: int) -> bytes:
+    """Returns what precedes the values of a feature, which have `size` bytes."""
+    header = b""
+    if size > 0 and packed_tag:
+        header = packed_tag + _varint(size)
+    if size != _NO_LIST:
+        header = list_tag + _varint(len(header) + size) + header
+    size = max(size, 0)
+    header = key + _ENTRY_VALUE + _varint(len(header) + size) + header
+    return _FIELD_1 + _varint(len(header) + size) + header
+
+
+def _varints(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Encodes integers in groups of 7 bits, the lowest first.
+
+    Returns:
+      The bytes of all numbers, and the number of bytes of each.
+    """
+    unsigned = numbers.view(np.uint64)
+    width = -(-int(unsigned.max(initial=1)).bit_length() // 7)
+    groups = unsigned[:, None] >> np.arange(0, 7 * width, 7, dtype=np.uint64)
+    more = groups > 0x7F
+    is_used = np.ones(groups.shape, bool)
+    is_used[:, 1:] = more[:, :-1]
+    return (groups & 0x7F | more * np.uint64(0x80)).astype(np.uint8)[is_used], is_used.sum(axis=1)
+
+
+def _map_unique(sizes: pa.Array, encode: Callable[[int], bytes]) -> pa.Array:
+    """Returns what a function makes of each size; it is called once for each value."""
+    unique = sizes.dictionary_encode()
+    return pa.array(map(encode, unique.dictionary.to_pylist()), pa.large_binary()).take(unique.indices)
+
+
+def _cumulative(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def _field(tag: bytes, content: bytes) -> bytes:
+    return tag + _varint(len(content)) + content
+
+
+def _content(message: bytes) -> bytes:
     """Returns the content of a message's only field."""
     length_end = 1
     while message[length_end] & 0x80:

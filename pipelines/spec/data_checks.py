@@ -93,9 +93,9 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str]) ->
         _check_rows(paths, numbers)
         return columns
     if source == "parquet":
-        from tfx_distribute.components.example_gen import parquet_columns, parquet_files  # loads pyarrow
+        from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
 
-        described = parquet_files.inspect(paths, _open)[0]
+        described = parquet_columns.inspect(paths, _open)
         for name, key in numbers.items():
             if described.get(name) == parquet_columns.BYTES:
                 raise DataError(f"{files[0]}: column {name!r}, the {key}, is text; {_NUMBERS_NEEDED}")

@@ -27,7 +27,7 @@ TFX = (
     "tfx_distribute.components.container.commands",
     "tfx_distribute.components.container.vertex",
     "tfx_distribute.components.evaluator.executor",
-    "tfx_distribute.components.example_gen.csv_executor",
+    "tfx_distribute.components.example_gen.executor",
     "tfx_distribute.components.example_gen.driver",
     "tfx_distribute.components.pusher.executor",
     "tfx_distribute.components.sharder.executor",

@@ -1,12 +1,20 @@
 """Compares the examples of CSV files value by value."""
 
+import csv
 import gzip
 import io
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ingestion import rows
+from tensorflow_metadata.proto.v0 import schema_pb2
 
-from tfx_distribute.components.example_gen import csv_rows
+from tfx_distribute.components.example_gen import csv_columns, csv_rows
+from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -80,12 +88,134 @@ def test_number_that_float32_cannot_hold(tmp_path, number):
         (b"x,y\n1,\x002\n", "line 2: line contains NUL"),
     ],
 )
-def test_content_that_is_refused(content, message):
+def test_content_that_is_refused(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         list(csv_rows.read(io.BytesIO(content), "a.csv")[1])
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        csv_columns.read_types(str(tmp_path / "a.csv"), 0, 1)
 
 
 def test_long_cells_are_read():
     """Python's own limit is 131,072 characters."""
     content = b"x\n" + b"a" * 200_000 + b"\n"
     assert [len(cells[0]) for _, cells in csv_rows.read(io.BytesIO(content), "a.csv")[1]] == [200_000]
+
+
+def read_by_columns(file: Path) -> list[bytes]:
+    types = csv_columns.read_types(str(file), 0, 1)
+    encoder = Encoder(schema_pb2.Schema())
+    return [example for batch in csv_columns.read(str(file), 0, 1, types) for example in encoder.encode(batch)]
+
+
+def read_by_rows(content: str) -> list[bytes]:
+    """Returns the same examples as `read_by_columns`, with Python's csv module."""
+    names, *found = [row for row in csv.reader(io.StringIO(content.removeprefix("\ufeff"), newline=""), strict=True) if row]
+    kinds = [number_kind([row[number] for row in found]) for number in range(len(names))]
+    examples = []
+    for row in found:
+        example = tf.train.Example()
+        for name, kind, cell in zip(names, kinds, row, strict=True):
+            values = [cell] * bool(cell)
+            feature = example.features.feature[name]
+            if kind is int:
+                feature.int64_list.MergeFrom(tf.train.Int64List(value=map(int, values)))
+            elif kind is float:
+                feature.float_list.MergeFrom(tf.train.FloatList(value=map(float, values)))
+            elif kind is str:
+                feature.bytes_list.MergeFrom(tf.train.BytesList(value=[value.encode() for value in values]))
+        examples.append(example.SerializeToString(deterministic=True))
+    return examples
+
+
+def number_kind(cells: Sequence[str]) -> type | None:
+    """Returns the type of a column by TFX's rules; None if it has no values."""
+    kind: type | None = None
+    for value in (cell.encode() for cell in cells if cell):
+        try:
+            kind = kind or int
+            if not MIN <= int(value) <= MAX:
+                return str
+        except ValueError:
+            try:
+                float(value)
+                kind = float
+            except ValueError:
+                return str
+    return kind
+
+
+INTEGERS = ["0", "-7", "007", "-0", "1_000", " 7", "8\t", "+5", f"{MIN}", f"{MAX}"]
+FLOATS = ["1e3", "-.5", "5.", "nan", "-NaN", "inf", " -Infinity ", "1e-50", "0.1", "1e20", "3.4028235e38", "1_0.5"]
+TEXTS = [
+    f"{MAX + 1}",
+    "9" * 400,
+    "0x1F",
+    "1-2",
+    "nan(1)",
+    "NA",
+    " ",
+    "a,b",
+    'a"b',
+    '"',
+    "a\nb",
+    "a\r\nb",
+    "a\rb",
+    "Zoë\ufeff",
+]
+
+
+@st.composite
+def files(draw):
+    """Draws the text of a file, and the size of the blocks that it is read in."""
+    alphabets = [[""], INTEGERS, FLOATS + INTEGERS, TEXTS + INTEGERS]
+    columns = draw(st.lists(st.sampled_from(alphabets), min_size=2, max_size=3))
+    table = draw(st.lists(st.tuples(*(st.sampled_from(["", *cells]) for cells in columns)), max_size=8))
+    text = io.StringIO(newline="")
+    quoting = draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
+    end = draw(st.sampled_from(["\n", "\r\n", "\n\n"]))
+    csv.writer(text, quoting=quoting, lineterminator=end).writerows([["c\n0", "c1", "c2"][: len(columns)], *table])
+    content = draw(st.sampled_from(["", "\ufeff"])) + text.getvalue()
+    if draw(st.booleans()):
+        content = content.removesuffix(end)
+    return content, draw(st.sampled_from([3, 13, 1 << 20]))
+
+
+@settings(deadline=None)
+@given(files())
+def test_columns_are_what_rows_are(tmp_path_factory, file):
+    content, block = file
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(content.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_columns, "_BLOCK_BYTES", block)
+        assert read_by_columns(path) == read_by_rows(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'x,y\n5" pipe,6" "pipe"\n7,"8, or ""9"""\n',
+        'x\n""\n\n"a"\n \n',
+        "x,y\n1,2\r\r\n3,4\r",
+        'x,y\n"1","a\rb"\n2,\n',
+        "x,y\n",
+        "x\n\ufeffa\n\ufeffb",
+        "x,y\n" + "1,\n" * 50 + ",0.5\n" + "2,\n" * 50,
+    ],
+)
+@pytest.mark.parametrize("block", [3, 13, 1 << 20])
+def test_columns_are_what_rows_are_in_files_written_by_hand(tmp_path, monkeypatch, content, block):
+    monkeypatch.setattr(csv_columns, "_BLOCK_BYTES", block)
+    (tmp_path / "a.csv").write_bytes(content.encode())
+    assert read_by_columns(tmp_path / "a.csv") == read_by_rows(content)
+
+
+def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_columns, "_BLOCK_BYTES", 64)
+    file = tmp_path / "a.csv"
+    file.write_text("x,y\n" + "".join(f'{number},"{number},\n"\n' for number in range(100)) + "0.5,\n")
+    types = csv_columns.merge_types([csv_columns.read_types(str(file), number, 3) for number in range(3)])
+    batches = [batch for number in range(3) for batch in csv_columns.read(str(file), number, 3, types)]
+    assert len(batches) > 10
+    assert sorted(row["x"][0] for batch in batches for row in batch.to_pylist()) == [0, 0.5, *range(1, 100)]

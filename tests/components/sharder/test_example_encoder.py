@@ -4,6 +4,8 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_distribute.components.sharder.example_encoder import Encoder
@@ -38,6 +40,37 @@ def test_bytes_are_those_of_protobuf_in_the_order_of_names(columns):
     batch = pa.RecordBatch.from_arrays([BATCH.column(BATCH.schema.get_field_index(name)) for name in columns], columns)
     encoded = Encoder(schema_pb2.Schema()).encode(batch)
     assert encoded == [tf.train.Example.FromString(row).SerializeToString(deterministic=True) for row in encoded]
+
+
+def encode_with_protobuf(row):
+    example = tf.train.Example()
+    for (name, values), kind in zip(row.items(), ("int64_list", "bytes_list", "float_list"), strict=True):
+        if values is not None:
+            getattr(example.features.feature[name], kind).SetInParent()
+            getattr(example.features.feature[name], kind).value.extend(values)
+        example.features.feature[name].SetInParent()
+    return example.SerializeToString(deterministic=True)
+
+
+def lists(values):
+    return st.none() | st.lists(values, max_size=3)
+
+
+ROWS = st.tuples(
+    lists(st.integers(-(2**63), 2**63 - 1)),
+    lists(st.binary() | st.integers(100, 20_000).map(bytes)),
+    lists(st.floats(width=32)),
+)
+
+
+@given(st.lists(ROWS, max_size=6), st.integers(0, 3))
+def test_bytes_are_those_of_protobuf(rows, first):
+    names = ["number", "text" * 40, "ß"]
+    columns = zip(*rows, strict=True) if rows else ([], [], [])
+    types = map(pa.large_list, (pa.int64(), pa.large_binary(), pa.float32()))
+    arrays = [pa.array(column, column_type) for column, column_type in zip(columns, types, strict=True)]
+    encoded = Encoder(schema_pb2.Schema()).encode(pa.RecordBatch.from_arrays(arrays, names).slice(first))
+    assert encoded == [encode_with_protobuf(dict(zip(names, row, strict=True))) for row in rows[first:]]
 
 
 def test_ragged_columns():

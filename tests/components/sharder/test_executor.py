@@ -20,7 +20,7 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import artifact_utils, standard_artifacts
 from tfx_bsl.public import tfxio
 
-from tfx_distribute.components import schemas
+from tfx_distribute.components import beam_parts, schemas
 from tfx_distribute.components.sharder import beam_pipeline
 from tfx_distribute.components.sharder.executor import Executor
 from tfx_distribute.components.trainer.input_splits import Splits
@@ -309,10 +309,10 @@ def test_parts_serve_all_processes():
 
 @pytest.mark.parametrize(
     ("arguments", "processes"),
-    [(IN_MEMORY, 1), (TWO_PROCESSES, 2), (["--runner=DataflowRunner"], beam_pipeline.MAX_PARTS), ([], 1)],
+    [(IN_MEMORY, 1), (TWO_PROCESSES, 2), (["--runner=DataflowRunner"], beam_parts.MAX_PARTS), ([], 1)],
 )
 def test_processes_of_a_runner(arguments, processes):
-    assert beam_pipeline.num_processes(arguments) == processes
+    assert beam_parts.num_processes(arguments) == processes
 
 
 def test_splits_know_the_shards(shard):

@@ -1,0 +1,212 @@
+"""Writes the rows of data files as gzipped TFRecord files of tf.Examples, by split.
+
+A Beam pipeline divides the files into parts. Each part reads, assigns and writes its
+own examples: only names of files pass between transforms, so that no runner keeps
+examples in memory.
+"""
+
+import bisect
+import contextlib
+import hashlib
+import itertools
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.example_gen import utils
+from tfx.components.util import examples_utils
+from tfx.dsl.components.base import base_beam_executor
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import proto_utils
+
+from tfx_distribute.components import beam_parts
+from tfx_distribute.components.example_gen import csv_columns, csv_rows, parquet_columns, records
+from tfx_distribute.components.example_gen.data_files import list_files, open_file
+from tfx_distribute.components.sharder.example_encoder import Encoder
+from tfx_distribute.trainer_module.errors import DataError
+
+# How finely files are divided, so that all processes have work until the end.
+PARTS_PER_PROCESS, MAX_BINS_PER_PROCESS = 2, 16
+
+# A part of a file, of record batches or of serialized tf.Examples.
+Reader = Callable[..., Iterator[pa.RecordBatch | list[bytes]]]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Every `num_parts`-th piece of some files, starting with piece `number`."""
+
+    files: tuple[str, ...]
+    number: int
+    num_parts: int
+    name: str  # of the files to write
+
+
+@dataclass(frozen=True)
+class _Splits:
+    """Splits to write."""
+
+    folders: Sequence[str]
+    partial: str  # folder for files that are not complete
+    ends: Sequence[int] = (1,)  # each split's share of the examples, added to those before it
+    feature: str = ""  # name of the one that decides; empty for the whole example
+
+    def assign(self, example: bytes) -> int:
+        """Returns the number of an example's split, which TFX would assign, too."""
+        key = _feature(example, self.feature) if self.feature else example
+        return bisect.bisect(self.ends, int.from_bytes(hashlib.sha256(key).digest(), "big") % self.ends[-1])
+
+
+def _read_types(part: _Part) -> csv_columns.Types:
+    return csv_columns.merge_types(csv_columns.read_types(file, part.number, part.num_parts) for file in part.files)
+
+
+def _read_parquet(file: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
+    with open_file(file) as stream:
+        yield from parquet_columns.read(stream, file, number, num_parts)
+
+
+def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
+    """Divides files into parts, so that all processes have work.
+
+    Args:
+      files: The files of a split.
+      processes: Processes that will take the parts one by one.
+    """
+    if processes == 1:
+        shares, num_parts = [(files, 0)], 1
+    else:
+        num_bins = min(len(files), MAX_BINS_PER_PROCESS * processes)
+        num_parts = max(1, PARTS_PER_PROCESS * processes // num_bins)
+        shares = [(files[first::num_bins], number) for first in range(num_bins) for number in range(num_parts)]
+    return [
+        _Part(tuple(share), number, num_parts, f"data_tfrecord-{position:05d}-of-{len(shares):05d}.gz")
+        for position, (share, number) in enumerate(shares)
+    ]
+
+
+def _write(part: _Part, splits: _Splits, read: Reader, *arguments: Any) -> None:
+    """Writes the examples of a part as one file in each split."""
+    encoder = Encoder(schema_pb2.Schema())
+    # Written elsewhere first: a failed attempt leaves nothing that looks like examples.
+    partial = [os.path.join(splits.partial, uuid.uuid4().hex) for _ in splits.folders]
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(tf.io.TFRecordWriter(file, "GZIP")) for file in partial]
+        for file in part.files:
+            for batch in read(file, part.number, part.num_parts, *arguments):
+                for example in encoder.encode(batch) if isinstance(batch, pa.RecordBatch) else batch:
+                    writers[splits.assign(example)].write(example)
+    for file, folder in zip(partial, splits.folders, strict=True):
+        tf.io.gfile.rename(file, os.path.join(folder, part.name), overwrite=True)
+
+
+def _feature(example: bytes, name: str) -> bytes:
+    """Returns the feature that decides about the split of an example, serialized.
+
+    Raises:
+      DataError: The example has none, or TFX cannot split by it.
+    """
+    features = tf.train.Example.FromString(example).features.feature
+    feature = features[name] if name in features else tf.train.Feature()
+    kind = feature.WhichOneof("kind")
+    if kind is None or not getattr(feature, kind).value:
+        raise DataError(
+            f"partition_feature_name: an example has no {name!r}, by which it would be assigned to a split; give each "
+            "example a value, or split by another feature"
+        )
+    if kind == "float_list":
+        raise DataError(
+            f"partition_feature_name: {name!r} has decimal numbers, and TFX splits by whole numbers and text only; split "
+            "by another feature"
+        )
+    serialized: bytes = feature.SerializeToString(deterministic=True)
+    return serialized
+
+
+class _Executor(base_beam_executor.BaseBeamExecutor):
+    """Executor of an ExampleGen; each format has a subclass."""
+
+    read: Reader
+
+    def check(self, files: Sequence[Sequence[str]]) -> None:
+        """Checks the files of all splits before they are read.
+
+        Raises:
+          DataError: They do not go together.
+        """
+
+    def reader_arguments(self, parts: beam.PCollection) -> list[Any]:
+        """Returns what the reader needs besides the part of a file."""
+        return []
+
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
+        """Writes the examples."""
+        self._log_startup(input_dict, output_dict, exec_properties)
+        inputs, output = example_gen_pb2.Input(), example_gen_pb2.Output()
+        proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], inputs)
+        proto_utils.json_to_proto(exec_properties[standard_component_specs.OUTPUT_CONFIG_KEY], output)
+        examples = artifact_utils.get_single_instance(output_dict[standard_component_specs.EXAMPLES_KEY])
+        names = utils.generate_output_split_names(inputs, output)
+        examples.split_names = artifact_utils.encode_split_names(names)
+        examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
+        examples_utils.set_file_format(examples, "tfrecords_gzip")
+        base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
+        files = [list_files(base, split.pattern) for split in inputs.splits]
+        self.check(files)
+
+        folders = [artifact_utils.get_split_uri([examples], name) for name in names]
+        partial = os.path.join(examples.uri, ".partial")
+        for folder in (*folders, partial):
+            tf.io.gfile.makedirs(folder)
+        splits = [_Splits((folder,), partial) for folder in folders]
+        if config := output.split_config.splits:  # of a single input
+            ends = tuple(itertools.accumulate(split.hash_buckets for split in config))
+            splits = [_Splits(tuple(folders), partial, ends, output.split_config.partition_feature_name)]
+        processes = beam_parts.num_processes(self._beam_pipeline_args or [])
+        with self._make_beam_pipeline() as pipeline:
+            for number, input_files in enumerate(files):
+                parts = pipeline | f"Parts{number}" >> beam.Create(make_parts(input_files, processes))
+                parts |= f"Spread{number}" >> beam.Reshuffle()
+                arguments = self.reader_arguments(parts)
+                _ = parts | f"Write{number}" >> beam.Map(_write, splits[number], type(self).read, *arguments)
+        if tf.io.gfile.exists(partial):  # in object storage, folders end with their last file
+            tf.io.gfile.rmtree(partial)
+
+
+class CsvExecutor(_Executor):
+    """Executor of the ExampleGen for CSV files."""
+
+    read = staticmethod(csv_columns.read)
+
+    def check(self, files: Sequence[Sequence[str]]) -> None:
+        """Compares the headers of each split."""
+        for split_files in files:
+            csv_rows.common_columns(split_files, open_file)
+
+    def reader_arguments(self, parts: beam.PCollection) -> list[Any]:
+        """Returns the types of columns, for which all files are read once more."""
+        types = parts | beam.Map(_read_types) | beam.CombineGlobally(csv_columns.merge_types)
+        return [beam.pvalue.AsSingleton(types)]
+
+
+class ParquetExecutor(_Executor):
+    """Executor of the ExampleGen for Parquet files."""
+
+    read = staticmethod(_read_parquet)
+
+    def check(self, files: Sequence[Sequence[str]]) -> None:
+        """Compares the columns of all files."""
+        parquet_columns.inspect([*itertools.chain(*files)], open_file)
+
+
+class ImportExecutor(_Executor):
+    """Executor of the ExampleGen for TFRecord files."""
+
+    read = staticmethod(records.read)

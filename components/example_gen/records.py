@@ -1,0 +1,43 @@
+"""Reads TFRecord files of tf.Examples, which are copied as they are."""
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from tfx_distribute.trainer_module.data import tfrecords
+from tfx_distribute.trainer_module.errors import DataError
+
+
+def read(file: str, number: int, num_parts: int) -> Iterator[list[bytes]]:
+    """Reads every `num_parts`-th record of a TFRecord file.
+
+    Raises:
+      DataError: The file is damaged, or its first record is not a tf.Example.
+    """
+    for position, record in enumerate(tfrecords.scan(file)):
+        if isinstance(record, tfrecords.Damage):
+            raise DataError(str(record))
+        if position == 0:
+            _check_is_example(record, file)
+        if position % num_parts == number:
+            yield [record]
+
+
+def _check_is_example(record: bytes, file: str) -> None:
+    """Parses a record strictly: protobuf accepts bytes that it reads only in part.
+
+    Raises:
+      DataError: The record is e.g. text or a tf.SequenceExample.
+    """
+    example = tf.train.Example()
+    try:
+        # With protobuf 3; later ones refuse these.
+        if example.MergeFromString(record) < len(record):
+            raise DecodeError("Error parsing message with type 'tensorflow.Example'")
+        size = example.ByteSize()
+        example.DiscardUnknownFields()
+        if example.ByteSize() < size:
+            raise DecodeError("it has fields that a tf.Example does not have")
+    except DecodeError as error:
+        raise DataError(f"{file}, record 0 is not a tf.Example: {error}") from error

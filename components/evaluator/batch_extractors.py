@@ -74,14 +74,23 @@ def group_by_features(extracts: dict[str, Any], names: Collection[str]) -> Itera
       of the group.
     """
     features = {key: _select(extracts[key] or {}, names) for key in _FEATURES if key in extracts}
-    examples = util.split_extracts(features)
-    if not examples:  # there are no such features
+    columns = batches.leaves(features)
+    if not columns:  # there are no such features
         yield {constants.FEATURES_KEY: {}}, np.arange(util.batch_size(extracts[constants.PREDICTIONS_KEY]))
+        return
+    examples = None if all(map(_is_table, columns)) else util.split_extracts(features)
+    values = map(_to_text, examples) if examples else map(str, zip(*(column.tolist() for column in columns), strict=True))
     groups: dict[str, list[int]] = {}
-    for row, example in enumerate(examples):
-        groups.setdefault(_to_text(example), []).append(row)
-    for rows in groups.values():
-        yield {constants.FEATURES_KEY: {}, **examples[rows[0]]}, np.array(rows)
+    for row, text in enumerate(values):
+        groups.setdefault(text, []).append(row)
+    for rows in map(np.array, groups.values()):
+        (example,) = [examples[rows[0]]] if examples else util.split_extracts(batches.take(features, rows[:1]))
+        yield {constants.FEATURES_KEY: {}, **example}, rows
+
+
+def _is_table(value: Any) -> bool:
+    """Returns True for an array of numbers or texts; one of objects may have arrays."""
+    return isinstance(value, np.ndarray) and (value.ndim > 1 or value.dtype.kind != "O")
 
 
 def _select(features: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

@@ -35,15 +35,16 @@ _INPUTS = (constants.LABELS_KEY, constants.PREDICTIONS_KEY, constants.EXAMPLE_WE
 def can_batch(config: tfma.EvalConfig) -> bool:
     """Returns True if an evaluation has nothing that TFMA needs single examples for."""
     options = config.options
-    computes_own = options.HasField("include_default_metrics") and not options.include_default_metrics.value
+    # Metrics that a Keras model was compiled with do not come from `to_computations`.
+    has_others = not options.HasField("include_default_metrics") or options.include_default_metrics.value
+    model_types = (constants.TF_GENERIC,) if has_others else (constants.TF_GENERIC, "")
     return not (
         options.compute_confidence_intervals.value
         or options.min_slice_size.value > 1  # TFMA would count batches
         or config.cross_slicing_specs
         or any(spec.slice_keys_sql for spec in config.slicing_specs)
         or any(spec.query_key for spec in config.metrics_specs)
-        # Metrics of a compiled Keras model do not come from `to_computations`.
-        or not all(spec.model_type == constants.TF_GENERIC or (computes_own and not spec.model_type) for spec in config.model_specs)
+        or not all(spec.model_type in model_types and spec.signature_name != "eval" for spec in config.model_specs)
     )
 
 
@@ -107,8 +108,8 @@ class WholeBatch:
     def inputs(self) -> dict[str, Any] | None:
         """Labels, predictions and weights; None if not all of them are plain arrays."""
         inputs = {key: _two_dimensional(self.extracts[key]) for key in _INPUTS if key in self.extracts}
-        numbers = (value.dtype.kind in "biuf" for value in _leaves(inputs.get(constants.LABELS_KEY)) if _is_array(value))
-        return inputs if all(map(_is_array, _leaves(inputs))) and all(numbers) else None
+        numbers = (value.dtype.kind in "biuf" for value in leaves(inputs.get(constants.LABELS_KEY)) if _is_array(value))
+        return inputs if all(map(_is_array, leaves(inputs))) and all(numbers) else None
 
 
 @dataclass
@@ -134,7 +135,7 @@ class Part:
     @cached_property
     def inputs(self) -> "sums.Batch | None":
         """Labels, predictions and weights; None if not all of them are plain arrays."""
-        return None if self.batch.inputs is None else sums.Batch(_take(self.batch.inputs, self.rows))
+        return None if self.batch.inputs is None else sums.Batch(take(self.batch.inputs, self.rows))
 
 
 class _BatchPreprocessor(tfma.metrics.Preprocessor):
@@ -195,7 +196,7 @@ class _Combiner(beam.CombineFn):
 
 def _by_example(computation: Any) -> Any:
     preprocessors = computation.preprocessors or [metric_types.StandardMetricInputsPreprocessor()]
-    # As TFMA, which gives the extracts as they are to a combiner with other preprocessors.
+    # Like TFMA, which wraps no extracts for a combiner with other preprocessors.
     is_standard = len(preprocessors) == 1 and type(preprocessors[0]) is metric_types.StandardMetricInputsPreprocessor
     last = [_StandardPreprocessor()] if is_standard else []
     preprocessors = [_ExamplesPreprocessor(_identity(computation)), *preprocessors, *last]
@@ -211,9 +212,10 @@ def _map(function: Callable[[Any], Any], tree: Any) -> Any:
     return {key: _map(function, value) for key, value in tree.items()} if isinstance(tree, Mapping) else function(tree)
 
 
-def _leaves(tree: Any) -> list[Any]:
+def leaves(tree: Any) -> list[Any]:
+    """Returns the values of a dictionary of dictionaries that are not None."""
     if isinstance(tree, Mapping):
-        return [leaf for value in tree.values() for leaf in _leaves(value)]
+        return [leaf for value in tree.values() for leaf in leaves(value)]
     return [] if tree is None else [tree]
 
 
@@ -226,5 +228,6 @@ def _two_dimensional(tree: Any) -> Any:
     return _map(lambda value: value[:, np.newaxis] if _is_array(value) and value.ndim == 1 else value, tree)
 
 
-def _take(tree: Any, rows: np.ndarray) -> Any:
+def take(tree: Any, rows: np.ndarray) -> Any:
+    """Returns some rows of each array in a dictionary of dictionaries."""
     return _map(lambda value: None if value is None else value[rows], tree)

@@ -167,7 +167,7 @@ def _add_to_class_matrix(combiner: Any, accumulator: Any, batch: Batch) -> Any:
 
 def _read(combiner: Any, batch: Batch, model: str, output: str, sub_key: Any = None) -> tuple[np.ndarray, ...]:
     """Returns labels, predictions and weights, which may be one for all examples."""
-    # TFMA's function finds a model's output, the label's key and so on in a batch as in an example.
+    # TFMA finds a model, its output and so on in a batch as it does in an example.
     values = tfma.metrics.to_label_prediction_example_weight(
         batch,
         eval_config=combiner._eval_config,
@@ -207,6 +207,9 @@ def _split_fractions(
     """
     if not ((labels >= -_TOLERANCE) & (labels <= 1 + _TOLERANCE)).all():
         return None
+    if ((labels == 0) | (labels == 1)).all():
+        kept = weights != 0
+        return labels[kept], predictions[kept], weights[kept]
     parts = np.concatenate([weights * (1 - labels), weights * labels])
     kept = parts != 0
     classes = np.repeat([0.0, 1.0], len(labels))

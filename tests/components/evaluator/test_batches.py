@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 
 import apache_beam as beam
 import numpy as np
@@ -20,13 +21,13 @@ from tfx_distribute.components.report import thresholds
 BINARY = (
     "AUC", "AUCPrecisionRecall", "BinaryAccuracy", "Precision", "Recall", "F1Score", "TruePositives", "FalsePositives",
     "TrueNegatives", "FalseNegatives", "BinaryCrossentropy", "Calibration", "MeanLabel", "MeanPrediction", "ExampleCount",
-    "WeightedExampleCount", "MeanSquaredError", "ConfusionMatrixPlot", "CalibrationPlot",
+    "WeightedExampleCount", "MeanSquaredError",
 )  # fmt: skip
 REGRESSION = (
     "MeanAbsoluteError", "MeanSquaredError", "RootMeanSquaredError", "MeanAbsolutePercentageError",
     "MeanSquaredLogarithmicError", "MeanLabel", "MeanPrediction", "Calibration", "ExampleCount",
 )  # fmt: skip
-CLASSES = ("SparseCategoricalAccuracy", "SparseCategoricalCrossentropy", "MultiClassConfusionMatrixPlot", "ExampleCount", "AUC")
+CLASSES = ("MultiClassConfusionMatrixPlot", "ExampleCount", "AUC")
 
 
 class OwnCount(metric_types.Metric):
@@ -37,8 +38,9 @@ class OwnCount(metric_types.Metric):
 
 
 def _count_ones(name, model_names=None, example_weighted=False, **kwargs):
-    keys = [tfma.metrics.MetricKey(name=name, model_name=model, example_weighted=example_weighted) for model in model_names]
-    return [tfma.metrics.MetricComputation([key], [tfma.metrics.FeaturePreprocessor(["a"])], _CountOnes(key)) for key in keys]
+    (model_name,) = model_names
+    key = tfma.metrics.MetricKey(name=name, model_name=model_name, example_weighted=example_weighted)
+    return [tfma.metrics.MetricComputation([key], [tfma.metrics.FeaturePreprocessor(["a"])], _CountOnes(key))]
 
 
 class _CountOnes(beam.CombineFn):
@@ -59,32 +61,54 @@ class _CountOnes(beam.CombineFn):
         return {self._key: accumulator}
 
 
-def make_config(metrics, slices=(), models=("",), **settings) -> tfma.EvalConfig:
-    """Makes an evaluation; metrics are names or fields of a MetricConfig."""
-    configs = [{"class_name": metric} if isinstance(metric, str) else metric for metric in metrics]
-    spec = {name: settings.pop(name) for name in ("binarize", "aggregate", "output_names") if name in settings}
-    options = settings.pop("options", {"include_default_metrics": False})
+SLICES = [
+    {"feature_keys": ["a"]},
+    {"feature_keys": ["a", "b"]},
+    {"feature_keys": ["several"]},
+    {"feature_keys": ["missing"]},
+    {"feature_keys": ["b"], "feature_values": {"a": "2"}},
+    {"feature_values": {"a": "9"}},
+]
+
+
+def make_config(metrics_specs, slices=SLICES, models=("",), options=None, **model_settings) -> tfma.EvalConfig:
+    """Makes an evaluation.
+
+    The metrics of a specification are classes' names, or fields of a MetricConfig.
+    """
+    specs = [
+        {
+            **spec,
+            "metrics": [{"class_name": metric} if isinstance(metric, str) else metric for metric in spec["metrics"]],
+            **({"model_names": list(models)} if len(models) > 1 else {}),
+        }
+        for spec in metrics_specs
+    ]
+    model_settings = {"model_type": "tf_generic", **model_settings}
     document = {
-        "model_specs": [
-            {"name": name, "model_type": "tf_generic", "is_baseline": name == "baseline", **settings} for name in models
-        ],
-        "metrics_specs": [{"metrics": configs, **spec, **({"model_names": list(models)} if len(models) > 1 else {})}],
+        "model_specs": [{"name": name, "is_baseline": name == "baseline", **model_settings} for name in models],
+        "metrics_specs": specs,
         "slicing_specs": [{}, *slices],
         "options": options,
     }
     return json_format.ParseDict(document, tfma.EvalConfig())
 
 
-def make_batches(kind="binary", sizes=(7, 64, 1, 33), weighted=True, seed=3):
-    """Makes extracts as TFMA's extractors do before they divide a batch."""
-    random = np.random.default_rng(seed)
+def make_batches(kinds, is_weighted=True, sizes=(7, 50, 1, 23)):
+    """Makes extracts as TFMA does, with an output of the model for each kind."""
+    random = np.random.default_rng(3)
     for size in sizes:
-        label, prediction = make_outputs(random, kind, size)
-        weights = random.uniform(0, 2, (size, 1)).astype(np.float32)
+        outputs = {kind: make_outputs(random, kind, size) for kind in kinds}
+        weights = {kind: random.uniform(0, 2, (size, 1)).astype(np.float32) for kind in kinds[::2]}
+        extracts = {
+            "labels": {kind: label for kind, (label, _) in outputs.items()},
+            "predictions": {kind: prediction for kind, (_, prediction) in outputs.items()},
+            "example_weights": weights if is_weighted else None,
+        }
+        if len(kinds) == 1:
+            extracts = {key: values and values[kinds[0]] for key, values in extracts.items()}
         yield {
-            "labels": label,
-            "predictions": prediction,
-            "example_weights": weights if weighted else None,
+            **extracts,
             "features": {
                 "a": random.integers(0, 3, (size, 1)),
                 "b": random.choice([b"x", b"y", "é".encode()], (size, 1)).astype(object),
@@ -126,7 +150,7 @@ def make_ragged(random, size):
 
 
 def evaluate(config, inputs, folder, in_batches):
-    """Returns all that TFMA writes: {(slice, metric): value}, plots, and the validation."""
+    """Returns what TFMA writes: metrics and plots by slice and key, and validation."""
     stages = batch_extractors.custom_extractors if in_batches else extractors.custom_extractors
     # Those after the predictions, which the inputs have already.
     last = {"ExtractUnbatchedInputs", "TextsOfSlices", "ExtractSliceKeys"}
@@ -156,9 +180,9 @@ def assert_equal(actual, expected, where=""):
         for number, (left, right) in enumerate(zip(sort(actual), sort(expected), strict=True)):
             assert_equal(left, right, f"{where} {number}")
     elif isinstance(expected, float) and math.isfinite(expected):
-        assert actual == pytest.approx(expected, rel=1e-6, abs=1e-9), where
+        assert math.isclose(actual, expected, rel_tol=1e-6, abs_tol=1e-9), where
     elif isinstance(expected, str) and is_number(expected):  # a proto's int64 or NaN
-        assert float(actual) == pytest.approx(float(expected), rel=1e-6, nan_ok=True), where
+        assert actual == expected or math.isclose(float(actual), float(expected), rel_tol=1e-6), where
     else:
         assert actual == expected, where
 
@@ -185,41 +209,44 @@ def compare(tmp_path, config, inputs):
     return actual
 
 
-SLICES = [{"feature_keys": ["a"]}, {"feature_keys": ["a", "b"]}]
+def keys(kind, outputs):
+    """Returns the settings for labels or weights of a model with these outputs."""
+    return {f"{kind}_keys": {name: name for name in outputs}}
 
 
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize(
-    ("kind", "metrics"),
-    [
-        ("binary", BINARY),
-        ("edges", BINARY[:-1]),
-        ("fractions", BINARY),
-        ("regression", REGRESSION),
-        ("sparse", CLASSES),
-        ("dense", ["CategoricalAccuracy", "CategoricalCrossentropy", "MultiClassConfusionMatrixPlot", "AUC", "Precision"]),
-        ("texts", ["SparseCategoricalAccuracy", "ExampleCount"]),
-    ],
-)
-def test_metrics_are_those_of_tfma(tmp_path, kind, metrics, weighted):
-    settings = {"example_weight_key": "weight"} if weighted else {}
-    compare(tmp_path, make_config(metrics, SLICES, **settings), make_batches(kind, weighted=weighted))
+KINDS = {
+    "binary": [*BINARY, "ConfusionMatrixPlot", "CalibrationPlot"],
+    "edges": BINARY,
+    "fractions": BINARY,
+    "regression": REGRESSION,
+    "sparse": ["SparseCategoricalAccuracy", "SparseCategoricalCrossentropy", *CLASSES],
+    "dense": ["CategoricalAccuracy", "CategoricalCrossentropy", *CLASSES],
+    "texts": ["SparseCategoricalAccuracy", "ExampleCount"],
+}
 
 
-@pytest.mark.parametrize(
-    "slices",
-    [
-        [],
-        [{"feature_keys": ["b"]}],
-        [{"feature_keys": ["several"]}, {"feature_keys": ["several", "a"]}],
-        [{"feature_values": {"a": "1"}}, {"feature_keys": ["b"], "feature_values": {"a": "2"}}],
-        [{"feature_values": {"b": "1"}}],
-        [{"feature_keys": ["missing"]}, {"feature_values": {"a": "9"}}],
-    ],
-)
-def test_slices_are_those_of_tfma(tmp_path, slices):
-    result = compare(tmp_path, make_config(["BinaryAccuracy", "ExampleCount"], slices), make_batches(weighted=False))
-    assert any("example_count" in metric for _, metric in result["metrics"])
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_metrics_and_slices_are_those_of_tfma(tmp_path, is_weighted):
+    outputs = list(KINDS)
+    specs = [{"metrics": metrics, "output_names": [kind]} for kind, metrics in KINDS.items()]
+    weights = keys("example_weight", outputs[::2]) if is_weighted else {}
+    config = make_config(specs, **keys("label", outputs), **weights)
+    result = compare(tmp_path, config, make_batches(outputs, is_weighted))
+    assert result["plots"]
+    features = re.findall(r'column: "(\w+)"', " ".join(key for key, _ in result["metrics"]))
+    assert set(features) == {"a", "b", "several"}
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_classes_are_those_of_tfma(tmp_path, kind):
+    metrics = {"metrics": ["AUC", "Precision", "Recall", "MeanPrediction", "ExampleCount"]}
+    specs = [
+        {**metrics, "binarize": {"class_ids": {"values": [0, 2]}}},
+        {"metrics": ["Precision", "Recall"], "binarize": {"top_k_list": {"values": [2]}, "k_list": {"values": [1]}}},
+        {**metrics, "aggregate": {"micro_average": True}},
+        {"metrics": ["AUC"], "aggregate": {"macro_average": True, "class_weights": {"0": 1.0, "1": 2.0}}},
+    ]
+    compare(tmp_path, make_config(specs, SLICES[:1], example_weight_key="weight"), make_batches([kind]))
 
 
 def test_changes_against_a_baseline_and_thresholds(tmp_path):
@@ -232,7 +259,8 @@ def test_changes_against_a_baseline_and_thresholds(tmp_path):
             "transformed_features": {"candidate": features, "baseline": {}},
         }
 
-    limits = {"value_threshold": {"lower_bound": 0.5}, "change_threshold": {"absolute": -0.01, "direction": "HIGHER_IS_BETTER"}}
+    change = {"absolute": -0.01, "direction": "HIGHER_IS_BETTER"}
+    limits = {"value_threshold": {"lower_bound": 0.5}, "change_threshold": change}
     on_slices = {"slicing_specs": [{"feature_keys": ["b"]}], "threshold": {"value_threshold": {"lower_bound": 0.55}}}
     metrics = [
         {"class_name": "AUC", "threshold": limits},
@@ -241,67 +269,34 @@ def test_changes_against_a_baseline_and_thresholds(tmp_path):
         "MeanPrediction",
         "ExampleCount",
     ]
-    config = make_config(metrics, [{"feature_keys": ["b"]}], ("candidate", "baseline"), example_weight_key="weight")
-    result = compare(tmp_path, thresholds.add_total_weights(config), map(two_models, make_batches()))
+    slices = [{"feature_keys": ["b"]}]
+    config = make_config([{"metrics": metrics}], slices, ("candidate", "baseline"), example_weight_key="weight")
+    result = compare(tmp_path, thresholds.add_total_weights(config), map(two_models, make_batches(["binary"])))
     assert any("is_diff: true" in metric for _, metric in result["metrics"])
     assert result["validation"]["metricValidationsPerSlice"]
-
-
-def test_several_outputs(tmp_path):
-    def two_outputs(first, second):
-        both = {name: {"x": first[name], "y": second[name]} for name in ("labels", "predictions")}
-        return {**first, **both, "example_weights": {"x": first["example_weights"]}}
-
-    inputs = map(two_outputs, make_batches("sparse"), make_batches("binary", seed=4))
-    config = make_config([], SLICES, label_keys={"x": "x", "y": "y"}, example_weight_keys={"x": "weight"})
-    for output, metrics in {"x": CLASSES, "y": BINARY}.items():
-        config.metrics_specs.add(
-            output_names=[output], metrics=[tfma.MetricConfig(class_name=name) for name in metrics if name != "MeanSquaredError"]
-        )
-    del config.metrics_specs[0]
-    compare(tmp_path, config, inputs)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"binarize": {"class_ids": {"values": [0, 2]}}},
-        {"binarize": {"top_k_list": {"values": [2]}}},
-        {"binarize": {"k_list": {"values": [1]}}},
-        {"aggregate": {"micro_average": True}},
-        {"aggregate": {"macro_average": True, "class_weights": {"0": 1.0, "1": 2.0}}},
-    ],
-)
-@pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_classes_of_a_model(tmp_path, kind, settings):
-    config = make_config(["AUC", "Precision", "Recall", "ExampleCount"], SLICES[:1], **settings)
-    compare(tmp_path, config, make_batches(kind, weighted=False))
-
-
-def test_options_of_metrics(tmp_path):
-    metrics = [
-        {"class_name": "Precision", "config": json.dumps({"thresholds": [0.7, 0.2], "name": "p"})},
-        {"class_name": "AUC", "config": json.dumps({"num_thresholds": 50})},
-        {"class_name": "ConfusionMatrixAtThresholds", "config": json.dumps({"thresholds": [0.25, 0.5]})},
-        {"class_name": "BinaryCrossEntropy"},
-        {"class_name": "SquaredPearsonCorrelation"},
-    ]
-    compare(tmp_path, make_config(metrics, SLICES), make_batches())
 
 
 def test_other_metrics_get_single_examples(tmp_path, monkeypatch):
     lines = []
     monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
-    config = make_config(["AUC", {"class_name": "OwnCount", "module": __name__}, "SquaredPearsonCorrelation"], SLICES)
-    compare(tmp_path, config, make_batches())
+    metrics = [
+        {"class_name": "Precision", "config": json.dumps({"thresholds": [0.7, 0.2], "name": "p"})},
+        {"class_name": "AUC", "config": json.dumps({"num_thresholds": 50})},
+        {"class_name": "ConfusionMatrixAtThresholds", "config": json.dumps({"thresholds": [0.25, 0.5]})},
+        {"class_name": "OwnCount", "module": __name__},
+        "BinaryCrossEntropy",
+        "SquaredPearsonCorrelation",
+    ]
+    # A slice with a given value is one of the numbers that the transform made.
+    compare(tmp_path, make_config([{"metrics": metrics}], [{"feature_values": {"b": "1"}}]), make_batches(["binary"], False))
     slow = [line for line in lines if line.startswith("Computed one example at a time")]
-    assert slow == ["Computed one example at a time: _squared_pearson_correlation, own_count"]
+    assert slow == ["Computed one example at a time: _squared_pearson_correlation, binary_cross_entropy, own_count"]
 
 
 def test_tfma_says_what_is_wrong_with_a_label(tmp_path):
-    (batch,) = make_batches(sizes=(3,))
+    (batch,) = make_batches(["binary"], sizes=(3,))
     with pytest.raises(Exception, match=r"label must be within \[0, 1\]"):
-        evaluate(make_config(["AUC"]), [{**batch, "labels": batch["labels"] + 2}], tmp_path, in_batches=True)
+        evaluate(make_config([{"metrics": ["AUC"]}]), [{**batch, "labels": batch["labels"] + 2}], tmp_path, in_batches=True)
 
 
 @pytest.mark.parametrize(
@@ -309,10 +304,13 @@ def test_tfma_says_what_is_wrong_with_a_label(tmp_path):
     [
         {"options": {"compute_confidence_intervals": True}},
         {"options": {"min_slice_size": 2}},
-        {"options": {"include_default_metrics": True}, "model_type": "tf_keras"},
+        {"model_type": "tf_keras"},
+        {"model_type": ""},
         {"model_type": "tf_lite"},
+        {"signature_name": "eval"},
     ],
 )
 def test_some_evaluations_need_single_examples(change):
-    config = make_config(["AUC"], **change)
-    assert not batches.can_batch(config)
+    assert batches.can_batch(make_config([{"metrics": ["AUC"]}]))
+    assert batches.can_batch(make_config([{"metrics": ["AUC"]}], model_type="", options={"include_default_metrics": False}))
+    assert not batches.can_batch(make_config([{"metrics": ["AUC"]}], **change))

@@ -35,9 +35,12 @@ class Batch(tfma.metrics.StandardMetricInputs):
 
 def can_add(combiner: Any) -> bool:
     """Returns True if batches can be added to a combiner's accumulators."""
-    # Keras metrics are the only ones with a `_sub_key` that is not in their key.
+    key = getattr(combiner, "_key", None) or getattr(combiner, "_metric_key", None)
+    is_of_top_k = bool(key and key.sub_key and key.sub_key.class_id is None)
+    # Of these, only Keras metrics have a `_sub_key`.
     options = ("_aggregation_type", "_class_weights", "_sub_key")
-    return type(combiner).__name__ in ADDERS and not any(getattr(combiner, option, None) for option in options)
+    has_options = is_of_top_k or any(getattr(combiner, option, None) for option in options)
+    return type(combiner).__name__ in ADDERS and not has_options
 
 
 def add(combiner: Any, accumulator: Any, batch: Batch) -> Any:
@@ -96,8 +99,7 @@ def _add_to_matrices(combiner: Any, accumulator: Any, batch: Batch) -> Any:
 
 
 def _add_to_means(combiner: Any, accumulator: Any, batch: Batch) -> Any:
-    sub_key = combiner._key.sub_key
-    pairs = None if sub_key and sub_key.top_k is not None else _pairs(combiner, combiner._key, batch)
+    pairs = _pairs(combiner, combiner._key, batch)
     if pairs is None:
         return NotImplemented
     labels, predictions, weights = pairs

@@ -157,7 +157,14 @@ def evaluate(config, inputs, folder, in_batches):
     chosen = [stage for stage in stages(None, config, None) if stage.stage_name in last]
     with batches.computing() if in_batches else contextlib.nullcontext(), beam.Pipeline() as pipeline:
         examples = pipeline | beam.Create(list(inputs), reshuffle=False)
-        _ = examples | tfma.ExtractEvaluateAndWriteResults(eval_config=config, extractors=chosen, output_path=str(folder))
+        _ = examples | tfma.ExtractEvaluateAndWriteResults(
+            eval_shared_model=[
+                tfma.EvalSharedModel(model_name=spec.name, model_type="tf_generic") for spec in config.model_specs
+            ],
+            eval_config=config,
+            extractors=chosen,
+            output_path=str(folder),
+        )
     metrics, plots = {}, {}
     for on_slice in tfma.load_metrics(str(folder)):
         for entry in on_slice.metric_keys_and_values:
@@ -290,13 +297,14 @@ def test_other_metrics_get_single_examples(tmp_path, monkeypatch):
     # A slice with a given value is one of the numbers that the transform made.
     compare(tmp_path, make_config([{"metrics": metrics}], [{"feature_values": {"b": "1"}}]), make_batches(["binary"], False))
     slow = [line for line in lines if line.startswith("Computed one example at a time")]
-    assert slow == ["Computed one example at a time: _squared_pearson_correlation, binary_cross_entropy, own_count"]
+    assert slow == ["Computed one example at a time: binary_crossentropy, own_count, squared_pearson_correlation"]
 
 
 def test_tfma_says_what_is_wrong_with_a_label(tmp_path):
     (batch,) = make_batches(["binary"], sizes=(3,))
-    with pytest.raises(Exception, match=r"label must be within \[0, 1\]"):
+    with pytest.raises(RuntimeError, match="add_input failed") as failure:
         evaluate(make_config([{"metrics": ["AUC"]}]), [{**batch, "labels": batch["labels"] + 2}], tmp_path, in_batches=True)
+    assert "label must be within [0, 1]" in str(failure.getrepr(chain=True))
 
 
 @pytest.mark.parametrize(

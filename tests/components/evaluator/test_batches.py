@@ -154,7 +154,8 @@ def evaluate(config, inputs, folder, in_batches):
     stages = batch_extractors.custom_extractors if in_batches else extractors.custom_extractors
     # Those after the predictions, which the inputs have already.
     last = {"ExtractUnbatchedInputs", "TextsOfSlices", "ExtractSliceKeys"}
-    chosen = [stage for stage in stages(None, config, None) if stage.stage_name in last]
+    models = [tfma.EvalSharedModel(model_name=spec.name, model_type="tf_generic") for spec in config.model_specs]
+    chosen = [stage for stage in stages(models, config, None) if stage.stage_name in last]
     with batches.computing() if in_batches else contextlib.nullcontext(), beam.Pipeline() as pipeline:
         examples = pipeline | beam.Create(list(inputs), reshuffle=False)
         _ = examples | tfma.ExtractEvaluateAndWriteResults(

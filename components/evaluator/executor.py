@@ -1,5 +1,6 @@
 """Evaluates a model with TFX's executor and corrects its verdict; see `thresholds`."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -12,7 +13,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
-from tfx_distribute.components.evaluator import baseline, extractors, report
+from tfx_distribute.components.evaluator import baseline, batch_extractors, batches, extractors, report
 from tfx_distribute.components.report import artifact_types, thresholds
 
 UNUSABLE_BASELINE = "unusable_baseline"
@@ -52,7 +53,9 @@ class Executor(executor.Executor):
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
-        super().Do(input_dict, output_dict, _with_texts_of_slices(_with_total_weights(exec_properties)))
+        exec_properties_of_tfx, computing = _with_extractors(_with_total_weights(exec_properties))
+        with computing:
+            super().Do(input_dict, output_dict, exec_properties_of_tfx)
         blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)
         if exec_properties.get(REPORT):
             try:
@@ -123,10 +126,15 @@ def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
     return {**exec_properties, standard_component_specs.EVAL_CONFIG_KEY: text}
 
 
-def _with_texts_of_slices(exec_properties: dict[str, Any]) -> dict[str, Any]:
-    if _has_own_code(exec_properties) or not exec_properties.get(standard_component_specs.EVAL_CONFIG_KEY):
-        return exec_properties
-    return {**exec_properties, standard_component_specs.MODULE_PATH_KEY: extractors.__name__}
+def _with_extractors(exec_properties: dict[str, Any]) -> tuple[dict[str, Any], contextlib.AbstractContextManager[None]]:
+    """Returns parameters with our extractors, and the context to evaluate in."""
+    config = _read_config(exec_properties)
+    if config is None or _has_own_code(exec_properties):
+        return exec_properties, contextlib.nullcontext()
+    in_batches = batches.can_batch(config)
+    module = batch_extractors if in_batches else extractors
+    exec_properties = {**exec_properties, standard_component_specs.MODULE_PATH_KEY: module.__name__}
+    return exec_properties, batches.computing() if in_batches else contextlib.nullcontext()
 
 
 def _has_own_code(exec_properties: dict[str, Any]) -> bool:

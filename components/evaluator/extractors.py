@@ -20,19 +20,26 @@ def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tens
 
     Args:
       eval_shared_model: As in `tfma.default_extractors`.
-      eval_config: As in `tfma.default_extractors`. Features with a given value in a
-        slice stay as they are, since that value may be an id.
+      eval_config: As in `tfma.default_extractors`.
       tensor_adapter_config: As in `tfma.default_extractors`.
     """
     extractors = tfma.default_extractors(
         eval_shared_model=eval_shared_model, eval_config=eval_config, tensor_adapter_config=tensor_adapter_config
     )
-    given = {name for spec in eval_config.slicing_specs for name in spec.feature_values}
-    names = {name for spec in eval_config.slicing_specs for name in spec.feature_keys} - given
+    names = find_sliced_texts(eval_config)
     stages = [extractor.stage_name for extractor in extractors]
     place = stages.index(slice_key_extractor.SLICE_KEY_EXTRACTOR_STAGE_NAME)
     texts = tfma.extractors.Extractor("TextsOfSlices", beam.Map(use_texts, names=names))
     return [*extractors[:place], texts, *extractors[place:]]
+
+
+def find_sliced_texts(config: tfma.EvalConfig) -> set[str]:
+    """Returns the features that are sliced by their own texts.
+
+    Features with a given value in a slice stay as they are, since it may be an id.
+    """
+    given = {name for spec in config.slicing_specs for name in spec.feature_values}
+    return {name for spec in config.slicing_specs for name in spec.feature_keys} - given
 
 
 def use_texts(extracts: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

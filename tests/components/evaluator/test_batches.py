@@ -1,0 +1,325 @@
+"""Compares metrics that are computed a batch at a time with TFMA's own."""
+
+import contextlib
+import json
+import math
+import re
+
+import apache_beam as beam
+import numpy as np
+import pytest
+import tensorflow_model_analysis as tfma
+from absl import logging
+from google.protobuf import json_format
+from tensorflow_model_analysis.api import types as tfma_types
+from tensorflow_model_analysis.metrics import metric_types
+from tfx import types  # noqa: F401 (TFMA 0.52 has an EvalConfig only once TFX is imported)
+
+from tfx_distribute.components.evaluator import batch_extractors, batches, extractors
+from tfx_distribute.components.report import thresholds
+
+BINARY = (
+    "AUC", "AUCPrecisionRecall", "BinaryAccuracy", "Precision", "Recall", "F1Score", "TruePositives", "FalsePositives",
+    "TrueNegatives", "FalseNegatives", "BinaryCrossentropy", "Calibration", "MeanLabel", "MeanPrediction", "ExampleCount",
+    "WeightedExampleCount", "MeanSquaredError",
+)  # fmt: skip
+REGRESSION = (
+    "MeanAbsoluteError", "MeanSquaredError", "RootMeanSquaredError", "MeanAbsolutePercentageError",
+    "MeanSquaredLogarithmicError", "MeanLabel", "MeanPrediction", "Calibration", "ExampleCount",
+)  # fmt: skip
+CLASSES = ("MultiClassConfusionMatrixPlot", "ExampleCount", "AUC")
+
+
+class OwnCount(metric_types.Metric):
+    """Counts examples whose feature `a` is 1; TFMA calls it for each of them."""
+
+    def __init__(self, name: str = "own_count"):
+        super().__init__(_count_ones, name=name)
+
+
+def _count_ones(name, model_names=None, example_weighted=False, **kwargs):
+    (model_name,) = model_names
+    key = tfma.metrics.MetricKey(name=name, model_name=model_name, example_weighted=example_weighted)
+    return [tfma.metrics.MetricComputation([key], [tfma.metrics.FeaturePreprocessor(["a"])], _CountOnes(key))]
+
+
+class _CountOnes(beam.CombineFn):
+    def __init__(self, key):
+        self._key = key
+
+    def create_accumulator(self):
+        return 0
+
+    def add_input(self, accumulator, inputs):
+        assert set(inputs) == {"labels", "predictions", "example_weights", "features"}
+        return accumulator + int(inputs.features["a"][0] == 1)
+
+    def merge_accumulators(self, accumulators):
+        return sum(accumulators)
+
+    def extract_output(self, accumulator):
+        return {self._key: accumulator}
+
+
+SLICES = [
+    {"feature_keys": ["a"]},
+    {"feature_keys": ["a", "b"]},
+    {"feature_keys": ["several"]},
+    {"feature_keys": ["missing"]},
+    {"feature_keys": ["b"], "feature_values": {"a": "2"}},
+    {"feature_values": {"a": "9"}},
+]
+
+
+def make_config(metrics_specs, slices=SLICES, models=("",), options=None, **model_settings) -> tfma.EvalConfig:
+    """Makes an evaluation.
+
+    The metrics of a specification are classes' names, or fields of a MetricConfig.
+    """
+    specs = [
+        {
+            **spec,
+            "metrics": [{"class_name": metric} if isinstance(metric, str) else metric for metric in spec["metrics"]],
+            **({"model_names": list(models)} if len(models) > 1 else {}),
+        }
+        for spec in metrics_specs
+    ]
+    model_settings = {"model_type": "tf_generic", **model_settings}
+    document = {
+        "model_specs": [{"name": name, "is_baseline": name == "baseline", **model_settings} for name in models],
+        "metrics_specs": specs,
+        "slicing_specs": [{}, *slices],
+        "options": options,
+    }
+    return json_format.ParseDict(document, tfma.EvalConfig())
+
+
+def make_batches(kinds, is_weighted=True, sizes=(7, 50, 1, 23)):
+    """Makes extracts as TFMA does, with an output of the model for each kind."""
+    random = np.random.default_rng(3)
+    for size in sizes:
+        outputs = {kind: make_outputs(random, kind, size) for kind in kinds}
+        weights = {kind: random.uniform(0, 2, (size, 1)).astype(np.float32) for kind in kinds[::2]}
+        extracts = {
+            "labels": {kind: label for kind, (label, _) in outputs.items()},
+            "predictions": {kind: prediction for kind, (_, prediction) in outputs.items()},
+            "example_weights": weights if is_weighted else None,
+        }
+        if len(kinds) == 1:
+            extracts = {key: values and values[kinds[0]] for key, values in extracts.items()}
+        yield {
+            **extracts,
+            "features": {
+                "a": random.integers(0, 3, (size, 1)),
+                "b": random.choice([b"x", b"y", "é".encode()], (size, 1)).astype(object),
+                "several": make_ragged(random, size),
+                "unsliced": random.normal(size=(size, 2)),
+            },
+            "transformed_features": {"b": random.integers(0, 3, (size, 1))},
+        }
+
+
+def make_outputs(random, kind, size):
+    prediction = random.uniform(0, 1, (size, 1)).astype(np.float32)
+    match kind:
+        case "binary":
+            return random.integers(0, 2, (size, 1)), prediction
+        case "edges":  # buckets' borders, and beyond them
+            return random.integers(0, 2, size), random.choice([0, 1e-8, 1e-4, 0.3, 0.5, 0.9999, 1, 1.5, -2], size)
+        case "fractions":
+            return random.uniform(0, 1, (size, 1)).astype(np.float32), prediction
+        case "regression":
+            return random.integers(0, 5, (size, 1)).astype(np.float32), 5 * prediction
+        case "sparse":
+            return random.integers(0, 4, (size, 1)), random.dirichlet(np.ones(4), size).astype(np.float32)
+        case "dense":
+            return np.eye(4)[random.integers(0, 4, size)], random.dirichlet(np.ones(4), size).astype(np.float32)
+        case "texts":
+            classes = np.array([b"u", b"v", b"w"], object)
+            scores = random.dirichlet(np.ones(3), size)
+            return random.choice(classes, (size, 1)), {"probabilities": scores, "all_classes": np.tile(classes, (size, 1))}
+    raise ValueError(kind)
+
+
+def make_ragged(random, size):
+    """No, one or several values for each example."""
+    lengths = random.integers(0, 3, size)
+    indices = np.array([(row, column) for row, length in enumerate(lengths) for column in range(length)]).reshape(-1, 2)
+    values = random.choice([b"p", b"q"], len(indices)).astype(object)
+    return tfma_types.VarLenTensorValue(values=values, indices=indices, dense_shape=np.array([size, max(lengths)]))
+
+
+def evaluate(config, inputs, folder, in_batches):
+    """Returns what TFMA writes: metrics and plots by slice and key, and validation."""
+    stages = batch_extractors.custom_extractors if in_batches else extractors.custom_extractors
+    # Those after the predictions, which the inputs have already.
+    last = {"ExtractUnbatchedInputs", "TextsOfSlices", "ExtractSliceKeys"}
+    models = [tfma.EvalSharedModel(model_name=spec.name, model_type="tf_generic") for spec in config.model_specs]
+    chosen = [stage for stage in stages(models, config, None) if stage.stage_name in last]
+    with batches.computing() if in_batches else contextlib.nullcontext(), beam.Pipeline() as pipeline:
+        examples = pipeline | beam.Create(list(inputs), reshuffle=False)
+        _ = examples | tfma.ExtractEvaluateAndWriteResults(
+            eval_shared_model=[
+                tfma.EvalSharedModel(model_name=spec.name, model_type="tf_generic") for spec in config.model_specs
+            ],
+            eval_config=config,
+            extractors=chosen,
+            output_path=str(folder),
+        )
+    metrics, plots = {}, {}
+    for on_slice in tfma.load_metrics(str(folder)):
+        for entry in on_slice.metric_keys_and_values:
+            metrics[str(on_slice.slice_key), str(entry.key)] = json_format.MessageToDict(entry.value)
+    for on_slice in tfma.load_plots(str(folder)):
+        for entry in on_slice.plot_keys_and_values:
+            plots[str(on_slice.slice_key), str(entry.key)] = json_format.MessageToDict(entry.value)
+    validation = json_format.MessageToDict(tfma.load_validation_result(str(folder)))
+    return {"metrics": metrics, "plots": plots, "validation": validation}
+
+
+def assert_equal(actual, expected, where=""):
+    """Compares numbers to six digits, as Keras adds up in float32; all else exactly."""
+    if isinstance(expected, dict):
+        assert actual.keys() == expected.keys(), where
+        for key in expected:
+            assert_equal(actual[key], expected[key], f"{where} {key}")
+    elif isinstance(expected, list):
+        assert len(actual) == len(expected), where
+        for number, (left, right) in enumerate(zip(sort(actual), sort(expected), strict=True)):
+            assert_equal(left, right, f"{where} {number}")
+    elif isinstance(expected, float) and math.isfinite(expected):
+        assert math.isclose(actual, expected, rel_tol=1e-6, abs_tol=1e-6), where
+    elif isinstance(expected, str) and is_number(expected):  # a proto's int64 or NaN
+        assert actual == expected or math.isclose(float(actual), float(expected), rel_tol=1e-6), where
+    else:
+        assert actual == expected, where
+
+
+def sort(values):
+    """Sorts failures on slices, which TFMA writes in any order."""
+    is_on_slice = all(isinstance(value, dict) and "sliceKey" in value for value in values)
+    return sorted(values, key=lambda value: json.dumps(value["sliceKey"], sort_keys=True)) if is_on_slice else values
+
+
+def is_number(text):
+    with contextlib.suppress(ValueError):
+        return float(text) is not None
+    return False
+
+
+def compare(tmp_path, config, inputs):
+    inputs = list(inputs)
+    expected = evaluate(config, inputs, tmp_path / "tfma", in_batches=False)
+    assert batches.can_batch(config)
+    assert expected["metrics"]
+    actual = evaluate(config, inputs, tmp_path / "batches", in_batches=True)
+    assert_equal(actual, expected)
+    return actual
+
+
+def keys(kind, outputs):
+    """Returns the settings for labels or weights of a model with these outputs."""
+    return {f"{kind}_keys": {name: name for name in outputs}}
+
+
+KINDS = {
+    "binary": [*BINARY, "ConfusionMatrixPlot", "CalibrationPlot"],
+    "edges": BINARY,
+    "fractions": BINARY,
+    "regression": REGRESSION,
+    "sparse": ["SparseCategoricalAccuracy", "SparseCategoricalCrossentropy", *CLASSES],
+    "dense": ["CategoricalAccuracy", "CategoricalCrossentropy", *CLASSES],
+    "texts": ["SparseCategoricalAccuracy", "ExampleCount"],
+}
+
+
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_metrics_and_slices_are_those_of_tfma(tmp_path, is_weighted):
+    outputs = list(KINDS)
+    specs = [{"metrics": metrics, "output_names": [kind]} for kind, metrics in KINDS.items()]
+    weights = keys("example_weight", outputs[::2]) if is_weighted else {}
+    config = make_config(specs, **keys("label", outputs), **weights)
+    result = compare(tmp_path, config, make_batches(outputs, is_weighted))
+    assert result["plots"]
+    features = re.findall(r'column: "(\w+)"', " ".join(key for key, _ in result["metrics"]))
+    assert set(features) == {"a", "b", "several"}
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_classes_are_those_of_tfma(tmp_path, kind):
+    metrics = {"metrics": ["AUC", "Precision", "Recall", "MeanPrediction", "ExampleCount"]}
+    specs = [
+        {**metrics, "binarize": {"class_ids": {"values": [0, 2]}}},
+        {"metrics": ["Precision", "Recall"], "binarize": {"top_k_list": {"values": [2]}, "k_list": {"values": [1]}}},
+        {**metrics, "aggregate": {"micro_average": True}},
+        {"metrics": ["AUC"], "aggregate": {"macro_average": True, "class_weights": {"0": 1.0, "1": 2.0}}},
+    ]
+    compare(tmp_path, make_config(specs, SLICES[:1], example_weight_key="weight"), make_batches([kind]))
+
+
+def test_changes_against_a_baseline_and_thresholds(tmp_path):
+    def two_models(extracts):
+        other = np.clip(extracts["predictions"] + 0.1, 0, 1)
+        features = extracts["transformed_features"]
+        return {
+            **extracts,
+            "predictions": {"candidate": extracts["predictions"], "baseline": other},
+            "transformed_features": {"candidate": features, "baseline": {}},
+        }
+
+    change = {"absolute": -0.01, "direction": "HIGHER_IS_BETTER"}
+    limits = {"value_threshold": {"lower_bound": 0.5}, "change_threshold": change}
+    on_slices = {"slicing_specs": [{"feature_keys": ["b"]}], "threshold": {"value_threshold": {"lower_bound": 0.55}}}
+    metrics = [
+        {"class_name": "AUC", "threshold": limits},
+        {"class_name": "BinaryAccuracy", "per_slice_thresholds": [on_slices]},
+        "BinaryCrossentropy",
+        "MeanPrediction",
+        "ExampleCount",
+    ]
+    slices = [{"feature_keys": ["b"]}]
+    config = make_config([{"metrics": metrics}], slices, ("candidate", "baseline"), example_weight_key="weight")
+    result = compare(tmp_path, thresholds.add_total_weights(config), map(two_models, make_batches(["binary"])))
+    assert any("is_diff: true" in metric for _, metric in result["metrics"])
+    assert result["validation"]["metricValidationsPerSlice"]
+
+
+def test_other_metrics_get_single_examples(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
+    metrics = [
+        {"class_name": "Precision", "config": json.dumps({"thresholds": [0.7, 0.2], "name": "p"})},
+        {"class_name": "AUC", "config": json.dumps({"num_thresholds": 50})},
+        {"class_name": "ConfusionMatrixAtThresholds", "config": json.dumps({"thresholds": [0.25, 0.5]})},
+        {"class_name": "OwnCount", "module": __name__},
+        "BinaryCrossEntropy",
+        "SquaredPearsonCorrelation",
+    ]
+    # A slice with a given value is one of the numbers that the transform made.
+    compare(tmp_path, make_config([{"metrics": metrics}], [{"feature_values": {"b": "1"}}]), make_batches(["binary"], False))
+    slow = [line for line in lines if line.startswith("Computed one example at a time")]
+    assert slow == ["Computed one example at a time: binary_crossentropy, own_count, squared_pearson_correlation"]
+
+
+def test_tfma_says_what_is_wrong_with_a_label(tmp_path):
+    (batch,) = make_batches(["binary"], sizes=(3,))
+    with pytest.raises(RuntimeError, match="add_input failed") as failure:
+        evaluate(make_config([{"metrics": ["AUC"]}]), [{**batch, "labels": batch["labels"] + 2}], tmp_path, in_batches=True)
+    assert "label must be within [0, 1]" in str(failure.getrepr(chain=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": {"compute_confidence_intervals": True}},
+        {"options": {"min_slice_size": 2}},
+        {"model_type": "tf_keras"},
+        {"model_type": ""},
+        {"model_type": "tf_lite"},
+        {"signature_name": "eval"},
+    ],
+)
+def test_some_evaluations_need_single_examples(change):
+    assert batches.can_batch(make_config([{"metrics": ["AUC"]}]))
+    assert batches.can_batch(make_config([{"metrics": ["AUC"]}], model_type="", options={"include_default_metrics": False}))
+    assert not batches.can_batch(make_config([{"metrics": ["AUC"]}], **change))

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,6 +109,7 @@ def signalled_when(condition):
 
     def send():
         wait_until(condition)
+        time.sleep(0.5)  # for the call that has started it to return
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=send)

@@ -62,7 +62,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def logged(caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="absl")
     return lambda level: [record.getMessage() for record in caplog.records if record.levelname == level]
 
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
 
@@ -63,6 +63,7 @@ ROWS = st.tuples(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ROWS, max_size=6), st.integers(0, 3))
 def test_bytes_are_those_of_protobuf(rows, first):
     names = ["number", "text" * 40, "ß"]

@@ -11,7 +11,7 @@ from tfx_distribute.trainer_module.reporting import history
 
 TWO_WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
 SLOW = """
-import json, os, time
+import json, os, threading, time
 import numpy as np
 import tensorflow as tf
 from model import build_model as build_digits
@@ -19,8 +19,11 @@ from model import build_model as build_digits
 def is_slow():
     return json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker"
 
+ONE_AT_A_TIME = threading.Lock()  # as of a storage: tf.data calls from many threads
+
 def sleep(seconds):
-    time.sleep(float(seconds))
+    with ONE_AT_A_TIME:
+        time.sleep(float(seconds))
     return np.float64(0.0)
 
 def augment(features, label, seed):

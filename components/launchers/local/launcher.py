@@ -189,8 +189,9 @@ class LocalLauncher(Launcher[Any]):
             )
             for task in cluster.tasks
         ]
-        # Processes that were suspended together miss heartbeats, and all go on.
-        silent_limit = LOCAL_HEARTBEATS * tolerance.heartbeat_timeout_secs
+        # Before TensorFlow gives up, which does not name the process that hangs.
+        # Processes that were suspended together for a shorter time go on.
+        silent_limit = LOCAL_HEARTBEATS / 2 * tolerance.heartbeat_timeout_secs
         listener, may_restart = self.settings.on_progress, self._restarts.allow
         self._processes = Processes(self.settings.server, processes, listener, silent_limit, may_restart)
         self._processes.start()

@@ -197,9 +197,9 @@ class Suspend:
 
 
 def test_processes_that_were_suspended_together_go_on(faulty):
-    """With heartbeats every two seconds, a process counts as lost after twenty."""
+    """With a timeout of four seconds, a process counts as lost after twenty."""
     suspend = Suspend(faulty, 10, steps=(100, 250))
-    changes = {**LONG, "fault_tolerance": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=2)}
+    changes = {**LONG, "fault_tolerance": FaultTolerance(save_checkpoints_steps=100, heartbeat_timeout_secs=4)}
     result = faulty.train(STRATEGIES["multi_worker_mirrored"], **changes, on_progress=suspend)
     assert suspend.times == 2
     assert faulty.messages() == []

@@ -28,9 +28,9 @@ SOME_KINDS = {
     "multi_worker_mirrored": [
         "accumulated_rows",
         "batch_norm",
-        "clipped",
         "dropout",
         "embedding_sparse",
+        "global_clipnorm",
         "mixed_float16",
         "own_metrics",
         "own_steps",
@@ -51,7 +51,6 @@ SOME_KINDS = {
     "model_parallel": [
         "adamw",
         "batch_norm",
-        "clipped",
         "dropout",
         "embedding",
         "global_clipnorm",

@@ -111,7 +111,7 @@ def differences(keras_version: int, outcomes: dict[str, dict]) -> dict[str, dict
 # a strategy of two replicas, with the other without one. All other cells of the
 # document are measured by a direct call of `python tests/fakes/oracle.py --update`.
 @pytest.mark.e2e
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
     ("keras_version", "cells"),
     [
@@ -125,7 +125,7 @@ def differences(keras_version: int, outcomes: dict[str, dict]) -> dict[str, dict
     ],
 )
 def test_every_kind_of_model_trains_as_the_document_says(tmp_path, keras_version, cells):
-    assert not differences(keras_version, measure(tmp_path, keras_version, cells, seconds=700))
+    assert not differences(keras_version, measure(tmp_path, keras_version, cells, seconds=1200))
 
 
 @pytest.mark.parametrize(

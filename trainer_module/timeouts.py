@@ -21,7 +21,7 @@ CHIEF_NAMELESS_SECONDS = 600.0
 RENDEZVOUS_POLL_SECONDS = 1.0
 # Until the first report of who is missing; each later one takes twice as long.
 RENDEZVOUS_REPORT_SECONDS = 60.0
-# Until parameter servers listen. Then TensorFlow waits for them, without a word.
+# Until parameter servers listen. After that, TensorFlow waits without logging.
 SERVERS_LISTEN_SECONDS = 60.0
 # Until a TPU answers.
 TPU_CONNECT_SECONDS = 60.0

@@ -26,10 +26,10 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
-from tfx_distribute.components import beam_parts
+from tfx_distribute.components.beam import parts as beam_parts
+from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen import csv_columns, csv_rows, parquet_columns, records
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
-from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.

@@ -25,10 +25,10 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
 
-from tfx_distribute.components.beam_parts import MAX_PARTS
+from tfx_distribute.components.beam.parts import MAX_PARTS
+from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.sharder import feature_values, sorted_runs
-from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.trainer_module.data import read_errors, record_stream, tfrecords
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError

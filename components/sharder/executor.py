@@ -17,7 +17,8 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_distribute.components import beam_parts, schemas
+from tfx_distribute.components import schemas
+from tfx_distribute.components.beam import parts
 from tfx_distribute.components.sharder import beam_pipeline
 from tfx_distribute.trainer_module.data import python_operations, shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, TfxDistributeError
@@ -82,7 +83,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     def _run(self, options: beam_pipeline.ShardingOptions) -> None:
         try:
             with self._make_beam_pipeline() as pipeline:
-                beam_pipeline.build(pipeline, options, beam_parts.num_processes(self._beam_pipeline_args))
+                beam_pipeline.build(pipeline, options, parts.num_processes(self._beam_pipeline_args))
         except Exception as error:
             original_error = _parse_beam_error(error)
             if original_error is None:

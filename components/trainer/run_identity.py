@@ -57,7 +57,7 @@ def fingerprint_inputs(
       `environment` and, if there is one, `base_model`.
 
     Raises:
-      ConfigurationError: There is no such base model.
+      ConfigurationError: The base model is missing.
     """
     options = {name: value for name, value in asdict(job.training_options).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}

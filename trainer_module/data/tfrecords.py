@@ -34,14 +34,12 @@ class Damage:
       record: Number of the record, from 0.
       offset: Start of the record, in bytes of the uncompressed content.
       what: What is wrong with the record.
-      ends: True if nothing after it can be read.
     """
 
     file: str
     record: int
     offset: int
     what: str
-    ends: bool
 
     def __str__(self) -> str:
         return f"{self.file}, record {self.record} at byte {self.offset}: {self.what}"
@@ -65,12 +63,12 @@ def scan(file: str) -> Iterator[bytes | Damage]:
             try:
                 result = _read_record(stream)
             except (OSError, EOFError, zlib.error) as error:
-                yield Damage(file, number, offset, f"cannot be uncompressed ({error})", ends=True)
+                yield Damage(file, number, offset, f"cannot be uncompressed ({error})")
                 return
             if result is None:
                 return
             record, problem, ends = result
-            yield Damage(file, number, offset, problem, ends) if problem else record
+            yield Damage(file, number, offset, problem) if problem else record
             if ends:
                 return
             number += 1

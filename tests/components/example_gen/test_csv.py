@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ingestion import rows
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen import csv_columns, csv_rows
-from tfx_distribute.components.sharder.example_encoder import Encoder
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from ingestion import ingest
 from pyarrow import csv, parquet
 
-from tfx_distribute.components import beam_parts
+from tfx_distribute.components.beam import parts as beam_parts
 from tfx_distribute.components.example_gen import executor
 from tfx_distribute.pipelines.spec.pipeline import Data
 

@@ -20,7 +20,8 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import artifact_utils, standard_artifacts
 from tfx_bsl.public import tfxio
 
-from tfx_distribute.components import beam_parts, schemas
+from tfx_distribute.components import schemas
+from tfx_distribute.components.beam import parts as beam_parts
 from tfx_distribute.components.sharder import beam_pipeline
 from tfx_distribute.components.sharder.executor import Executor
 from tfx_distribute.components.trainer.input_splits import Splits

@@ -1,7 +1,6 @@
 """Reads Keras files: `.keras` and `.weights.h5`."""
 
 import contextlib
-import importlib
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,12 @@ WEIGHTS_SUFFIX = ".weights.h5"
 
 
 def read(path: str, model: tf.keras.Model) -> list[BaseWeight]:
-    """Reads the weights of a `.keras` file.
+    """Reads the weights of a Keras file.
 
     Args:
       path: Path or address of the file.
-      model: The model, whose classes the base model may have.
+      model: The model, whose classes a `.keras` file may need. A `.weights.h5` file has
+        weights alone, and is loaded into a copy of it.
 
     Raises:
       ConfigurationError: Keras cannot load the file.
@@ -30,24 +30,16 @@ def read(path: str, model: tf.keras.Model) -> list[BaseWeight]:
 
     def load(local: str) -> tf.keras.Model:
         with tf.device("CPU:0"):
-            return tf.keras.models.load_model(local, custom_objects=classes, compile=False)
+            if not local.endswith(WEIGHTS_SUFFIX):
+                return tf.keras.models.load_model(local, custom_objects=classes, compile=False)
+            copy = tf.keras.models.clone_model(model)
+            copy.load_weights(local)
+            return copy
 
     # In a thread of its own, which is not in the scope of the strategy.
     with _explaining(path), _copied(path) as local, ThreadPoolExecutor(1) as thread:
         base = thread.submit(load, local).result()
     return [BaseWeight(weight.path, weight.shape, weight.read) for weight in model_weights.list_weights(base)]
-
-
-def load_weights(path: str, model: tf.keras.Model) -> None:
-    """Loads a `.weights.h5` file, which has no names of layers, as Keras does.
-
-    Raises:
-      ConfigurationError: The file does not fit the model.
-    """
-    with _explaining(path), _copied(path) as local:
-        with importlib.import_module("h5py").File(local, "r+") as file:  # a package that Keras needs
-            file.pop("optimizer", None)  # which starts from scratch
-        model.load_weights(local)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ def find(path: str) -> str:
         with numbered SavedModels, of which the newest counts.
 
     Raises:
-      ConfigurationError: There is no model, or nothing that weights can be read from.
+      ConfigurationError: The path has no model whose weights can be read.
     """
     path = path.rstrip("/")
     if tf.io.gfile.exists(path):
@@ -53,7 +53,7 @@ def fingerprint(path: str) -> str:
     not be read. Keras files are read.
 
     Raises:
-      ConfigurationError: There is no model.
+      ConfigurationError: The path has no model.
     """
     model = find(path)
     assets = f"{model}/assets"  # have the vocabularies

@@ -60,20 +60,12 @@ def apply(
       How much was taken over; None without a base model.
 
     Raises:
-      ConfigurationError: There is no such base model, or it does not fit the model.
+      ConfigurationError: The base model is missing, or does not fit the model.
     """
     if not job.base_model:
         return None
     path = location.find(job.base_model)
-    if path.endswith(keras_files.WEIGHTS_SUFFIX):
-        if replace(job.warm_start, freeze=[]) != WarmStart():
-            raise ConfigurationError(
-                f"base_model: {path} has no names of layers, so only freeze applies; write a .keras file"
-            )
-        keras_files.load_weights(path, model)
-        result = WarmStartResult(weights_taken=len(model_weights.list_weights(model)), weights_skipped=0)
-    else:
-        result = _take(path, job.warm_start, model, transform_output, strategy)
+    result = _take(path, job.warm_start, model, transform_output, strategy)
     for _, layer in model_weights.iterate_layers(model):
         if isinstance(layer, tf.keras.layers.Normalization):  # which computes with copies of its weights
             layer.finalize_state()

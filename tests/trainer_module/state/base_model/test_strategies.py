@@ -76,6 +76,42 @@ def test_every_strategy_starts_from_a_saved_model(cluster, request, bases, strat
     assert_equal(weights_of(cluster.model), weights_of(bases[keras_version]))
 
 
+WRITES = """
+import os
+import tensorflow as tf
+from model import build_model
+
+class Write(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        for name in ("base.keras", "base.weights.h5"):
+            path = os.path.join(os.path.dirname(__file__), name)
+            (self.model.save_weights if "weights" in name else self.model.save)(path)
+
+def callbacks(context):
+    return [Write()]
+"""
+
+
+@pytest.fixture(scope="module")
+def keras_files(tmp_path_factory, digits, fork_server) -> tuple[Path, dict[str, np.ndarray]]:
+    """Returns a folder with Keras files of a trained model, and its weights."""
+    cluster = digits_cluster(tmp_path_factory.mktemp("keras-files"), digits, fork_server).exporting()
+    (cluster.folder / "writes.py").write_text(WRITES)
+    module = UserModule("writes.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+    cluster.train(training_options=TrainingOptions(64, epochs=3), module=module)
+    return cluster.folder, weights_of(cluster.model)
+
+
+@pytest.mark.parametrize("strategy", ["mirrored", "multi_worker_mirrored", "parameter_server", "model_parallel"])
+@pytest.mark.parametrize("name", ["base.keras", "base.weights.h5"])
+def test_strategies_start_from_keras_files(cluster, keras_files, strategy, name):
+    folder, expected = keras_files
+    options = TrainingOptions(16, train_steps=1)
+    result = cluster.train(SHAPES[strategy], options, base_model=str(folder / name), hparams=STILL)
+    assert result.warm_start == WarmStartResult(weights_taken=6, weights_skipped=0)
+    assert_equal(weights_of(cluster.model), expected)
+
+
 READS = """
 import os
 import numpy as np

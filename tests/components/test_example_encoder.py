@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from tfx_distribute.components.sharder.example_encoder import Encoder
+from tfx_distribute.components.example_encoder import Encoder
 
 BATCH = pa.RecordBatch.from_arrays(
     [

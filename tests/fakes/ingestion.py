@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from beam_arguments import IN_MEMORY
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils, standard_artifacts
@@ -34,11 +35,8 @@ def ingest_by(component: FileBasedExampleGen, folder: Path) -> dict[str, list[di
     """Returns the examples that an ExampleGen makes, see `ingest`."""
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
-    # As in a pipeline, with an image; without one, TFX packages itself, which takes
-    # seconds.
-    arguments = ["--runner=DirectRunner", "--sdk_container_image=none"]
     context = base_beam_executor.BaseBeamExecutor.Context(
-        beam_pipeline_args=arguments, tmp_dir=str(folder / ".temp"), unique_id="1"
+        beam_pipeline_args=IN_MEMORY, tmp_dir=str(folder / ".temp"), unique_id="1"
     )
     executor = component.executor_spec.executor_class(context)
     executor.Do({}, {"examples": [examples]}, _resolve(component))

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from beam_arguments import IN_MEMORY
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
@@ -110,7 +111,7 @@ def transformed(tmp_path_factory) -> TrainingData:
     }
     metadata = tft.DatasetMetadata.from_feature_spec(spec)
     with (
-        beam.Pipeline(argv=["--direct_running_mode=in_memory"]) as pipeline,
+        beam.Pipeline(argv=IN_MEMORY) as pipeline,
         tft_beam.Context(temp_dir=str(folder / "tmp")),
     ):
         row = {"angles": [0.0, 0.0], "distance": [0.0]}

@@ -12,16 +12,11 @@ import apache_beam as beam
 import pytest
 import running
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
+from beam_arguments import TWO_PROCESSES
 from running import children, listening
 
 from tfx_distribute.components.beam import direct_runner
 from tfx_distribute.components.beam.direct_runner import DirectRunner, as_default
-
-TWO_PROCESSES = [
-    "--runner=tfx_distribute.components.beam.direct_runner.DirectRunner",
-    "--direct_running_mode=multi_processing",
-    "--direct_num_workers=2",
-]
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from absl import logging
+from beam_arguments import IN_MEMORY
 from google.protobuf import json_format
 from tensorflow_model_analysis.api import types as tfma_types
 from tensorflow_model_analysis.metrics import metric_types
@@ -17,6 +18,11 @@ from tfx import types  # noqa: F401 (TFMA 0.52 has an EvalConfig only once TFX i
 
 from tfx_distribute.components.evaluator import batch_extractors, batches, extractors
 from tfx_distribute.components.report import thresholds
+
+# TFMA's own, a quarter of a million in these tests.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Conversion of an array with ndim:DeprecationWarning", "ignore::RuntimeWarning:tensorflow_model_analysis"
+)
 
 BINARY = (
     "AUC", "AUCPrecisionRecall", "BinaryAccuracy", "Precision", "Recall", "F1Score", "TruePositives", "FalsePositives",
@@ -156,7 +162,7 @@ def evaluate(config, inputs, folder, in_batches):
     last = {"ExtractUnbatchedInputs", "TextsOfSlices", "ExtractSliceKeys"}
     models = [tfma.EvalSharedModel(model_name=spec.name, model_type="tf_generic") for spec in config.model_specs]
     chosen = [stage for stage in stages(models, config, None) if stage.stage_name in last]
-    with batches.computing() if in_batches else contextlib.nullcontext(), beam.Pipeline() as pipeline:
+    with batches.computing() if in_batches else contextlib.nullcontext(), beam.Pipeline(argv=IN_MEMORY) as pipeline:
         examples = pipeline | beam.Create(list(inputs), reshuffle=False)
         _ = examples | tfma.ExtractEvaluateAndWriteResults(
             eval_shared_model=[

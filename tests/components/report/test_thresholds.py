@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
+from beam_arguments import IN_MEMORY
 from tensorflow_model_analysis.evaluators import metrics_validator
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
@@ -296,10 +297,7 @@ def evaluate(tmp_path_factory):
         evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
         eval_config = config(metric)
         eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
-        # As in a pipeline, with an image; without one, TFX packages itself, which takes
-        # seconds.
-        arguments = ["--runner=DirectRunner", "--sdk_container_image=none"]
-        context = executor.Executor.Context(beam_pipeline_args=arguments, tmp_dir=str(place), unique_id="1")
+        context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
         properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
         executor.Executor(context).Do(inputs, {"evaluation": [evaluation], "blessing": [blessing]}, properties)
         (name,) = os.listdir(blessing.uri)
@@ -385,9 +383,7 @@ def test_slices_have_texts_in_place_of_ids(tmp_path):
         evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
         place = tmp_path / f"{len(inputs)} models"
         evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
-        context = executor.Executor.Context(
-            beam_pipeline_args=["--runner=DirectRunner", "--sdk_container_image=none"], tmp_dir=str(place), unique_id="1"
-        )
+        context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
         properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
         outputs = {"evaluation": [evaluation], "blessing": [blessing]}
         executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)

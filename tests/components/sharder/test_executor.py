@@ -13,6 +13,7 @@ import apache_beam as beam
 import pytest
 import tensorflow as tf
 import tensorflow_data_validation as tfdv
+from beam_arguments import IN_MEMORY, TWO_PROCESSES
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.dsl.input_resolution.strategies.span_range_strategy import SpanRangeStrategy
@@ -34,10 +35,6 @@ SCHEMA = """
 feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
 feature { name: "name" type: BYTES presence { min_fraction: 1 } shape { dim { size: 1 } } }
 """
-RUNNER = "--runner=tfx_distribute.components.beam.direct_runner.DirectRunner"
-NO_PACKAGE = "--sdk_container_image=none"  # as in a pipeline; else each executor packages TFX, which takes seconds
-IN_MEMORY = [RUNNER, NO_PACKAGE, "--direct_running_mode=in_memory"]
-TWO_PROCESSES = [RUNNER, NO_PACKAGE, "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 
 def preprocessing_fn(inputs):

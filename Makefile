@@ -46,7 +46,7 @@ release: dist
 
 # Many of these tests wait.
 unit: env
-	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist worksteal
+	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist worksteal --durations=10
 
 e2e: env
 	.venv/bin/pytest -q -m e2e -n 3 --dist worksteal --durations=10

@@ -90,6 +90,9 @@ class Data(SpecModel):
     file next to the module."""
     example_gen_args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the `example_gen` class."""
+    require: list[FeatureName] = Field(default_factory=list)
+    """Names of features. Examples without a value of one of them, such as an empty cell
+    of a CSV file, are left out and counted. Not with `example_gen`."""
     splits: dict[SplitName, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
     """Name of each split -> its share of the examples, in hash buckets. One split has
     to be named `train`."""
@@ -104,6 +107,8 @@ class Data(SpecModel):
             raise ValueError(f"write exactly one of {', '.join(self.SOURCES)}; here: {', '.join(sources) or 'none'}")
         if self.example_gen_args and self.example_gen is None:
             raise ValueError("example_gen_args: only goes with example_gen")
+        if self.require and self.example_gen is not None:
+            raise ValueError("require: does not go with example_gen; leave the examples out there")
         if "train" not in self.splits:
             raise ValueError(f"splits: one has to be called 'train'; here: {', '.join(self.splits)}")
         return self

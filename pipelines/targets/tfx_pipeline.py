@@ -279,6 +279,7 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
         "input_base": base,
         "input_config": example_gen_pb2.Input(splits=[example_gen_pb2.Input.Split(name="all", pattern=pattern)]),
         "output_config": output,
+        "require": data.require,
     }
     if name == "csv":
         return example_gens.CsvExampleGen(**arguments)

@@ -7,7 +7,7 @@ examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 Each takes the arguments of TFX's `FileBasedExampleGen`. It reads no spans and makes
 only gzipped TFRecord files of tf.Examples, so that `range_config` and other formats are
 refused. The pattern of a split is `*`, for all files that are not hidden, or the name
-of one file.
+of one file, or for images of one folder.
 """
 
 import json
@@ -72,6 +72,13 @@ class ImportExampleGen(_DataFilesExampleGen):
     """Reads TFRecord files of tf.Examples."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ImportExecutor)
+
+
+class ImageExampleGen(_DataFilesExampleGen):
+    """Reads a folder of images, which has a folder for each class or a metadata.csv."""
+
+    DRIVER_CLASS = driver.ImageDriver
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ImageExecutor)
 
 
 class ParquetExampleGen(_DataFilesExampleGen):

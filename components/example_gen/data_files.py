@@ -57,8 +57,12 @@ def open_file(file: str) -> Any:
     return FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
-def fingerprint(files: Iterable[str]) -> str:
+def fingerprint(files: Iterable[str], folder: str | None = None) -> str:
     """Fingerprints the content of files, or the size and mtime of remote ones.
+
+    Args:
+      files: The files.
+      folder: Folder in which their names count too; None if names mean nothing.
 
     Returns:
       Number of files, their size and a SHA-256, as in TFX's fingerprints.
@@ -67,7 +71,8 @@ def fingerprint(files: Iterable[str]) -> str:
     for file in files:
         stat = fileio.stat(file)
         sizes.append(stat.length)
-        digests.append(f"{file} {stat.length} {stat.mtime_nsec}" if "://" in file else _sha256(file))
+        name = f"{os.path.relpath(file, folder)} " if folder else ""
+        digests.append(f"{file} {stat.length} {stat.mtime_nsec}" if "://" in file else f"{name}{_sha256(file)}")
     digest = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
     return f"num_files:{len(sizes)},total_bytes:{sum(sizes)},sha256:{digest}"
 

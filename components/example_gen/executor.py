@@ -31,7 +31,15 @@ from tfx.utils import proto_utils
 
 from tfx_distribute.components.beam import parts as beam_parts
 from tfx_distribute.components.example_encoder import Encoder
-from tfx_distribute.components.example_gen import csv_columns, csv_rows, parquet_columns, records, require
+from tfx_distribute.components.example_gen import (
+    csv_columns,
+    csv_rows,
+    image_files,
+    images,
+    parquet_columns,
+    records,
+    require,
+)
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
 from tfx_distribute.components.example_gen.names import LEFT_OUT, REQUIRE
 from tfx_distribute.trainer_module.errors import DataError
@@ -243,6 +251,21 @@ class ParquetExecutor(_Executor):
     def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
         """Compares the columns of all files."""
         return parquet_columns.inspect([*itertools.chain(*files)], open_file)
+
+
+class ImageExecutor(_Executor):
+    """Executor of the ExampleGen for images."""
+
+    read = staticmethod(images.read)
+
+    def list_files(self, input_base: str, pattern: str) -> list[str]:
+        """Returns the folder of an input split, whose images are divided."""
+        return [image_files.find_folder(input_base, pattern)]
+
+    def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
+        """Checks that each image of a split has a label, or a row of the table."""
+        first, *others = [image_files.check(folder, images.list_files(folder), open_file) for (folder,) in files]
+        return [name for name in first if all(name in columns for columns in others)]
 
 
 class ImportExecutor(_Executor):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tfx_distribute.components.example_gen import csv_rows
+from tfx_distribute.components.example_gen import csv_rows, image_files
 from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import MIB, FileError, read_text
@@ -42,7 +42,7 @@ def check_data(spec: PipelineSpec) -> None:
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
-    files = list_data_files(source, path)
+    files = [Path(path)] if source == "images" else list_data_files(source, path)
     keys = ("label", "example_weight") if spec.transform is None else ()
     targets = {name: f"trainer.{key}" for key in keys for name in names_in(getattr(spec.trainer, key))}
     module = user_module.find(spec)
@@ -81,7 +81,7 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
 
     Args:
       source: Key of the source in the pipeline file.
-      files: Its files.
+      files: Its files; for images, their folder.
       numbers: Name of a column that has to hold numbers -> the key that says so.
       required: Names of columns without whose values a row is left out.
 
@@ -91,7 +91,15 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
     paths = [str(file) for file in files]
     if source == "csv":
         columns = csv_rows.common_columns(paths, _open)
-        _check_rows(paths, numbers)
+        _check_rows(paths, numbers, required)
+        return columns
+    if source == "images":
+        images = image_files.list_files(paths[0])
+        columns = image_files.check(paths[0], images, _open)
+        if image_files.METADATA in images:
+            _check_rows([str(files[0] / image_files.METADATA)], numbers, required)
+        elif key := numbers.get(image_files.LABEL):
+            raise DataError(f"{files[0]}: the label, the {key}, is text: the name of a folder; {_NUMBERS_NEEDED}")
         return columns
     if source == "parquet":
         from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow

@@ -73,10 +73,10 @@ NamesByOutput = Annotated[dict[str, FeatureName], Field(min_length=1)]
 class Data(SpecModel):
     """Source of the examples.
 
-    Write exactly one of `csv`, `tfrecord`, `parquet` and `example_gen`.
+    Write exactly one of `csv`, `tfrecord`, `parquet`, `images` and `example_gen`.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "example_gen")
+    SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "images", "example_gen")
 
     csv: InputPath | None = None
     """A CSV file with a header line, or a folder of such files. `package://NAME/PATH`
@@ -85,6 +85,10 @@ class Data(SpecModel):
     """A TFRecord file of tf.Examples, or a folder of such files."""
     parquet: InputPath | None = None
     """A Parquet file, or a folder of such files."""
+    images: InputPath | None = None
+    """A folder of JPEG, PNG, GIF and BMP files, with a folder for each class, or with a
+    `metadata.csv` that has a column `file_name`. Examples have the file as `image`, and
+    the name of the class as `label`, or the other columns of the table."""
     example_gen: str | None = None
     """Dotted path of an ExampleGen component class, in an installed package or in a
     file next to the module."""

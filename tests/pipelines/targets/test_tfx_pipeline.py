@@ -148,7 +148,10 @@ def test_other_packages_are_other_cache_keys_of_all_components(spec, monkeypatch
     assert changed(spec, lambda: monkeypatch.setattr(importlib.metadata, "version", newer)) == components
 
 
-@pytest.mark.parametrize(("source", "expected"), [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen")])
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen"), ("images", "ImageExampleGen")],
+)
 def test_other_files(spec, tmp_path, source, expected):
     assert expected in ids(build(spec.model_copy(update={"data": Data(**{source: str(tmp_path)})})))
 

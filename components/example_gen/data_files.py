@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from apache_beam.io.filesystem import CompressionTypes
@@ -14,6 +14,7 @@ from tfx_distribute.components.example_gen.names import ALL_FILES, NO_SPANS, is_
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
+_BATCH_BYTES = 4 << 20
 
 # TFX's marks of spans and versions in a pattern.
 _SPAN = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(:.*?)?\}")
@@ -55,6 +56,19 @@ def open_file(file: str) -> Any:
     """Opens a file for reading bytes."""
     # Opened with Beam, since TensorFlow drops carriage returns at the ends of lines.
     return FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def to_batches(contents: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yields lists of contents, each of a few MiB or of one that is larger."""
+    batch, size = [], 0
+    for content in contents:
+        batch.append(content)
+        size += len(content)
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def fingerprint(files: Iterable[str], folder: str | None = None) -> str:

@@ -133,17 +133,19 @@ def _feature(example: bytes, name: str) -> bytes:
       DataError: The example has none, or TFX cannot split by it.
     """
     features = tf.train.Example.FromString(example).features.feature
-    if not require.has_value(features, name):
+    feature = features[name] if name in features else tf.train.Feature()
+    kind = feature.WhichOneof("kind")
+    if kind is None or not getattr(feature, kind).value:
         raise DataError(
             f"partition_feature_name: an example has no {name!r}, by which it would be assigned to a split; give each "
             "example a value, or split by another feature"
         )
-    if features[name].WhichOneof("kind") == "float_list":
+    if kind == "float_list":
         raise DataError(
             f"partition_feature_name: {name!r} has decimal numbers, and TFX splits by whole numbers and text only; split "
             "by another feature"
         )
-    serialized: bytes = features[name].SerializeToString(deterministic=True)
+    serialized: bytes = feature.SerializeToString(deterministic=True)
     return serialized
 
 
@@ -167,8 +169,8 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         """
         return None
 
-    def reader_arguments(self, parts: beam.PCollection) -> list[Any]:
-        """Returns what the reader needs besides the part of a file."""
+    def reader_arguments(self, parts: beam.PCollection, number: int) -> list[Any]:
+        """Returns what the reader of a split needs besides the part of a file."""
         return []
 
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
@@ -204,7 +206,7 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
             for number, input_files in enumerate(files):
                 parts = pipeline | f"Parts{number}" >> beam.Create(make_parts(input_files, processes))
                 parts |= f"Spread{number}" >> beam.Reshuffle()
-                arguments = self.reader_arguments(parts)
+                arguments = self.reader_arguments(parts, number)
                 written = beam.Map(_write, splits[number], required, type(self).read, *arguments)
                 counts.append(parts | f"Write{number}" >> written)
             if required:
@@ -237,10 +239,10 @@ class CsvExecutor(_Executor):
         first, *others = [csv_rows.common_columns(split_files, open_file) for split_files in files]
         return [name for name in first if all(name in columns for columns in others)]
 
-    def reader_arguments(self, parts: beam.PCollection) -> list[Any]:
+    def reader_arguments(self, parts: beam.PCollection, number: int) -> list[Any]:
         """Returns the types of columns, for which all files are read once more."""
-        column_types = parts | beam.Map(_read_types) | beam.CombineGlobally(csv_columns.merge_types)
-        return [beam.pvalue.AsSingleton(column_types)]
+        found = parts | f"ReadTypes{number}" >> beam.Map(_read_types)
+        return [beam.pvalue.AsSingleton(found | f"MergeTypes{number}" >> beam.CombineGlobally(csv_columns.merge_types))]
 
 
 class ParquetExecutor(_Executor):

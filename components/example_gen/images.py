@@ -13,11 +13,10 @@ import pyarrow as pa
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.example_gen import csv_columns, image_files
-from tfx_distribute.components.example_gen.data_files import open_file
+from tfx_distribute.components.example_gen.data_files import open_file, to_batches
 from tfx_distribute.components.example_gen.image_files import FILE_NAME, IMAGE, LABEL, METADATA
 from tfx_distribute.trainer_module.errors import DataError
 
-_BATCH_BYTES = 4 << 20
 # First bytes of each kind of image, and bytes of its end; empty if it may lack one.
 _SIGNATURES = (
     (b"\xff\xd8\xff", b"\xff\xd9"),
@@ -43,7 +42,7 @@ def read(folder: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
     rows = rows.take(pa.array(range(number, rows.num_rows, num_parts), pa.int64()))
     files = rows.column(rows.schema.get_field_index(FILE_NAME)).flatten().to_pylist()
     first = 0
-    for images in _read_images(folder, [file.decode() for file in files]):
+    for images in to_batches(_read_image(os.path.join(folder, file.decode())) for file in files):
         part = rows.slice(first, len(images))
         columns = {name: column for name, column in zip(part.schema.names, part.columns, strict=True) if name != FILE_NAME}
         yield pa.RecordBatch.from_arrays([*columns.values(), _to_lists(images)], [*columns, IMAGE])
@@ -61,19 +60,6 @@ def _read_rows(folder: str) -> pa.RecordBatch:
     types = csv_columns.read_types(table, 0, 1)
     (rows,) = pa.Table.from_batches(csv_columns.read(table, 0, 1, types)).combine_chunks().to_batches()
     return rows
-
-
-def _read_images(folder: str, files: Sequence[str]) -> Iterator[list[bytes]]:
-    images: list[bytes] = []
-    size = 0
-    for file in files:
-        images.append(_read_image(os.path.join(folder, file)))
-        size += len(images[-1])
-        if size >= _BATCH_BYTES:
-            yield images
-            images, size = [], 0
-    if images:
-        yield images
 
 
 def _read_image(file: str) -> bytes:

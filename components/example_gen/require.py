@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow as tf
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -60,17 +61,14 @@ def select(batch: Batch, names: Sequence[str], counts: Counts) -> Batch:
 
     Args:
       batch: The examples.
-      names: Required features. A record batch has a column for each.
+      names: Required features.
       counts: Gets the number of the other examples.
     """
     if not names:
         return batch
-    if isinstance(batch, pa.RecordBatch):
-        present = np.array([_has_values(batch.column(batch.schema.get_field_index(name))) for name in names])
-    else:
-        features = [tf.train.Example.FromString(record).features.feature for record in batch]
-        present = np.array([[has_value(example, name) for example in features] for name in names], bool)
-    is_kept = present.all(axis=0)
+    columns = batch if isinstance(batch, pa.RecordBatch) else ExamplesToRecordBatchDecoder().DecodeBatch(batch)
+    present = [_has_values(columns, name) for name in names]
+    is_kept = np.logical_and.reduce(present)
     counts.left_out += int(np.count_nonzero(~is_kept))
     for name, is_present in zip(names, present, strict=True):
         counts.without[name] += int(np.count_nonzero(~is_present))
@@ -79,17 +77,12 @@ def select(batch: Batch, names: Sequence[str], counts: Counts) -> Batch:
     return [record for record, keep in zip(batch, is_kept, strict=True) if keep]
 
 
-def _has_values(column: pa.Array) -> npt.NDArray[np.bool_]:
-    if pa.types.is_null(column.type):
-        return np.zeros(len(column), bool)
-    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+def _has_values(columns: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
+    position = columns.schema.get_field_index(name)
+    if position < 0 or pa.types.is_null(columns.column(position).type):
+        return np.zeros(columns.num_rows, bool)
+    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(columns.column(position)), 0).to_numpy()
     return lengths > 0
-
-
-def has_value(features: Mapping[str, tf.train.Feature], name: str) -> bool:
-    """Returns True if a tf.Example has a value of a feature."""
-    kind = features[name].WhichOneof("kind") if name in features else None
-    return kind is not None and bool(getattr(features[name], kind).value)
 
 
 def merge(parts: Iterable[Counts]) -> Counts:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ingestion import ingest, make_examples, resolved, rows
 from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.proto import example_gen_pb2
 
 from tfx_distribute.components import CsvExampleGen
 from tfx_distribute.components.beam import parts as beam_parts
@@ -24,6 +25,7 @@ from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.trainer_module.errors import DataError
 
 SOURCES = ["csv", "parquet", "tfrecord"]
+KINDS = {"number": "int64_list", "x": "int64_list", "share": "float_list", "text": "bytes_list", "words": "bytes_list"}
 Row = Mapping[str, Any]
 
 
@@ -67,7 +69,7 @@ def make_example(row: Row, position: int) -> tf.train.Example:
             continue
         feature = example.features.feature[name]
         if not values and position % 3 == 1:
-            feature.bytes_list.SetInParent()
+            getattr(feature, KINDS.get(name, "bytes_list")).SetInParent()
         for item in values:
             if isinstance(item, str):
                 feature.bytes_list.value.append(item.encode())
@@ -163,6 +165,18 @@ def test_in_python(tmp_path):
     write("csv", tmp_path / "data", make_rows())
     examples = make_examples(CsvExampleGen(str(tmp_path / "data"), require=["share"]), tmp_path / "out")
     assert examples.get_string_custom_property(LEFT_OUT) == "8 of 40 examples without a value of share (8)"
+
+
+def test_splits_of_their_own_files(tmp_path):
+    write("csv", tmp_path / "data", make_rows())
+    (tmp_path / "data" / "b").write_text("number,other\n1,2\n,3\n")
+    splits = [example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in (("train", "a"), ("eval", "b"))]
+    config = example_gen_pb2.Input(splits=splits)
+    component = CsvExampleGen(str(tmp_path / "data"), input_config=config, require=["number"])
+    examples = make_examples(component, tmp_path / "out")
+    assert examples.get_string_custom_property(LEFT_OUT) == "13 of 42 examples without a value of number (13)"
+    with pytest.raises(DataError, match="has no column 'other'; it has number"):
+        make_examples(CsvExampleGen(str(tmp_path / "data"), input_config=config, require=["other"]), tmp_path / "other")
 
 
 VALUES = {

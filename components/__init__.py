@@ -4,7 +4,7 @@
 names in `tfx.components`. `Sharder` writes transformed examples as balanced shards,
 instead of `tfx.components.Transform(materialize=True)`. `Tuner` searches for
 hyperparameters, as `Search` and `ValueRange` describe. `CsvExampleGen`,
-`ImportExampleGen` and `ParquetExampleGen` read data files.
+`ImageExampleGen`, `ImportExampleGen` and `ParquetExampleGen` read data files.
 
 ```python
 from tfx_distribute.components import Evaluator, Pusher, Sharder, Trainer
@@ -20,6 +20,7 @@ from tfx_distribute.trainer_module import lazy_names
 if TYPE_CHECKING:
     from tfx_distribute.components.evaluator.component import Evaluator as Evaluator
     from tfx_distribute.components.example_gen.component import CsvExampleGen as CsvExampleGen
+    from tfx_distribute.components.example_gen.component import ImageExampleGen as ImageExampleGen
     from tfx_distribute.components.example_gen.component import ImportExampleGen as ImportExampleGen
     from tfx_distribute.components.example_gen.component import ParquetExampleGen as ParquetExampleGen
     from tfx_distribute.components.pusher.component import Pusher as Pusher
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CsvExampleGen",
     "Evaluator",
+    "ImageExampleGen",
     "ImportExampleGen",
     "ParquetExampleGen",
     "Pusher",
@@ -51,7 +53,7 @@ __getattr__, __dir__ = lazy_names.export(
     __name__,
     {
         ".evaluator.component": ("Evaluator",),
-        ".example_gen.component": ("CsvExampleGen", "ImportExampleGen", "ParquetExampleGen"),
+        ".example_gen.component": ("CsvExampleGen", "ImageExampleGen", "ImportExampleGen", "ParquetExampleGen"),
         ".pusher.component": ("Pusher",),
         ".sharder.component": ("Sharder",),
         ".statistics_gen": ("StatisticsGen",),

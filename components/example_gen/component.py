@@ -7,10 +7,11 @@ examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 Each takes the arguments of TFX's `FileBasedExampleGen`. It reads no spans and makes
 only gzipped TFRecord files of tf.Examples, so that `range_config` and other formats are
 refused. The pattern of a split is `*`, for all files that are not hidden, or the name
-of one file.
+of one file, or for images of one folder.
 """
 
-import functools
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
@@ -19,7 +20,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import driver, executor
-from tfx_distribute.components.example_gen.names import NO_SPANS
+from tfx_distribute.components.example_gen.names import NO_SPANS, REQUIRE
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _FORMATS = (
@@ -33,9 +34,22 @@ class _DataFilesExampleGen(FileBasedExampleGen):
 
     DRIVER_CLASS = driver.SourceDriver
 
-    @functools.wraps(FileBasedExampleGen.__init__)  # type: ignore[misc]  # TFX is not typed
-    def __init__(self, *arguments: Any, **options: Any):
+    def __init__(self, *arguments: Any, require: Sequence[str] = (), **options: Any):
+        """Constructs an ExampleGen.
+
+        Args:
+          *arguments: Those of TFX's `FileBasedExampleGen`: `input_base`, `input_config`
+            and so on.
+          require: Names of features. Examples without a value of one of them are left
+            out; the property `left_out` of the output says how many.
+          **options: Keyword arguments of `FileBasedExampleGen`.
+
+        Raises:
+          ConfigurationError: An argument has a value that has no effect here.
+        """
         super().__init__(*arguments, **options)
+        if require:
+            self.exec_properties[REQUIRE] = json.dumps(list(require))
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
             raise ConfigurationError(f"range_config: {NO_SPANS}")
         # TFX would only record another format.
@@ -58,6 +72,13 @@ class ImportExampleGen(_DataFilesExampleGen):
     """Reads TFRecord files of tf.Examples."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ImportExecutor)
+
+
+class ImageExampleGen(_DataFilesExampleGen):
+    """Reads a folder of images, which has a folder for each class or a metadata.csv."""
+
+    DRIVER_CLASS = driver.ImageDriver
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ImageExecutor)
 
 
 class ParquetExampleGen(_DataFilesExampleGen):

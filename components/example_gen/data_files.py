@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from apache_beam.io.filesystem import CompressionTypes
@@ -14,6 +14,7 @@ from tfx_distribute.components.example_gen.names import ALL_FILES, NO_SPANS, is_
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
+_BATCH_BYTES = 4 << 20
 
 # TFX's marks of spans and versions in a pattern.
 _SPAN = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(:.*?)?\}")
@@ -57,8 +58,25 @@ def open_file(file: str) -> Any:
     return FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
-def fingerprint(files: Iterable[str]) -> str:
+def to_batches(contents: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yields lists of contents, each of a few MiB or of one that is larger."""
+    batch, size = [], 0
+    for content in contents:
+        batch.append(content)
+        size += len(content)
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def fingerprint(files: Iterable[str], folder: str | None = None) -> str:
     """Fingerprints the content of files, or the size and mtime of remote ones.
+
+    Args:
+      files: The files.
+      folder: Folder in which their names count too; None if names mean nothing.
 
     Returns:
       Number of files, their size and a SHA-256, as in TFX's fingerprints.
@@ -67,7 +85,8 @@ def fingerprint(files: Iterable[str]) -> str:
     for file in files:
         stat = fileio.stat(file)
         sizes.append(stat.length)
-        digests.append(f"{file} {stat.length} {stat.mtime_nsec}" if "://" in file else _sha256(file))
+        name = f"{os.path.relpath(file, folder)} " if folder else ""
+        digests.append(f"{file} {stat.length} {stat.mtime_nsec}" if "://" in file else f"{name}{_sha256(file)}")
     digest = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
     return f"num_files:{len(sizes)},total_bytes:{sum(sizes)},sha256:{digest}"
 

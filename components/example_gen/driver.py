@@ -7,7 +7,9 @@ from tfx.components.example_gen import driver, input_processor
 from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2, range_config_pb2
 
+from tfx_distribute.components.example_gen import images
 from tfx_distribute.components.example_gen.data_files import fingerprint, list_files
+from tfx_distribute.components.example_gen.image_files import find_folder
 
 
 class SourceDriver(driver.FileBasedDriver):
@@ -38,9 +40,29 @@ class _SourceFiles(input_processor.InputProcessor):
         return 0
 
     def get_input_fingerprint(self, span: int, version: int | None) -> str:
-        return "\n".join(
-            f"split:{split.name},{fingerprint(list_files(self._input_base, split.pattern))}" for split in self._splits
-        )
+        return "\n".join(f"split:{split.name},{self.fingerprint(split.pattern)}" for split in self._splits)
+
+    def fingerprint(self, pattern: str) -> str:
+        return fingerprint(list_files(self._input_base, pattern))
+
+
+class ImageDriver(SourceDriver):
+    """Drives the ExampleGen for images, whose names count: they have the labels."""
+
+    def get_input_processor(
+        self,
+        splits: Iterable[example_gen_pb2.Input.Split],
+        range_config: range_config_pb2.RangeConfig | None = None,
+        input_base_uri: str | None = None,
+    ) -> input_processor.InputProcessor:
+        """Returns the processor that fingerprints the files."""
+        return _SourceImages(splits, input_base_uri or "")
+
+
+class _SourceImages(_SourceFiles):
+    def fingerprint(self, pattern: str) -> str:
+        folder = find_folder(self._input_base, pattern)
+        return fingerprint([os.path.join(folder, file) for file in images.list_files(folder)], folder)
 
 
 class PatternDriver(driver.FileBasedDriver):

@@ -9,16 +9,19 @@ import bisect
 import contextlib
 import hashlib
 import itertools
+import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import tensorflow as tf
+from absl import logging
 from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx import types
 from tfx.components.example_gen import utils
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
@@ -28,15 +31,24 @@ from tfx.utils import proto_utils
 
 from tfx_distribute.components.beam import parts as beam_parts
 from tfx_distribute.components.example_encoder import Encoder
-from tfx_distribute.components.example_gen import csv_columns, csv_rows, parquet_columns, records
+from tfx_distribute.components.example_gen import (
+    csv_columns,
+    csv_rows,
+    image_files,
+    images,
+    parquet_columns,
+    records,
+    require,
+)
 from tfx_distribute.components.example_gen.data_files import list_files, open_file
+from tfx_distribute.components.example_gen.names import LEFT_OUT, REQUIRE
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.
 PARTS_PER_PROCESS, MAX_BINS_PER_PROCESS = 2, 16
 
-# A part of a file, of record batches or of serialized tf.Examples.
-Reader = Callable[..., Iterator[pa.RecordBatch | list[bytes]]]
+# A part of a file.
+Reader = Callable[..., Iterator[require.Batch]]
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class _Part:
 class _Splits:
     """Splits to write."""
 
+    names: Sequence[str]
     folders: Sequence[str]
     partial: str  # folder for files that are not complete
     ends: Sequence[int] = (1,)  # each split's share of the examples, added to those before it
@@ -92,19 +105,25 @@ def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
     ]
 
 
-def _write(part: _Part, splits: _Splits, read: Reader, *arguments: Any) -> None:
-    """Writes the examples of a part as one file in each split."""
+def _write(part: _Part, splits: _Splits, required: Sequence[str], read: Reader, *arguments: Any) -> require.Counts:
+    """Writes the examples of a part as one file in each split, and counts them."""
     encoder = Encoder(schema_pb2.Schema())
+    counts, kept = require.Counts(), [0] * len(splits.names)
     # Written elsewhere first: a failed attempt leaves nothing that looks like examples.
     partial = [os.path.join(splits.partial, uuid.uuid4().hex) for _ in splits.folders]
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(tf.io.TFRecordWriter(file, "GZIP")) for file in partial]
         for file in part.files:
             for batch in read(file, part.number, part.num_parts, *arguments):
+                batch = require.select(batch, required, counts)
                 for example in encoder.encode(batch) if isinstance(batch, pa.RecordBatch) else batch:
-                    writers[splits.assign(example)].write(example)
+                    split = splits.assign(example)
+                    writers[split].write(example)
+                    kept[split] += 1
     for file, folder in zip(partial, splits.folders, strict=True):
         tf.io.gfile.rename(file, os.path.join(folder, part.name), overwrite=True)
+    counts.kept.update(dict(zip(splits.names, kept, strict=True)))
+    return counts
 
 
 def _feature(example: bytes, name: str) -> bytes:
@@ -135,15 +154,23 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
 
     read: Reader
 
-    def check(self, files: Sequence[Sequence[str]]) -> None:
+    def list_files(self, input_base: str, pattern: str) -> list[str]:
+        """Returns what is divided among processes: the files of an input split."""
+        return list_files(input_base, pattern)
+
+    def check(self, files: Sequence[Sequence[str]]) -> Collection[str] | None:
         """Checks the files of all splits before they are read.
+
+        Returns:
+          The features of each example; None if only the examples tell.
 
         Raises:
           DataError: They do not go together.
         """
+        return None
 
-    def reader_arguments(self, parts: beam.PCollection) -> list[Any]:
-        """Returns what the reader needs besides the part of a file."""
+    def reader_arguments(self, parts: beam.PCollection, number: int) -> list[Any]:
+        """Returns what the reader of a split needs besides the part of a file."""
         return []
 
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
@@ -158,26 +185,48 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
         examples_utils.set_file_format(examples, "tfrecords_gzip")
         base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
-        files = [list_files(base, split.pattern) for split in inputs.splits]
-        self.check(files)
+        files = [self.list_files(base, split.pattern) for split in inputs.splits]
+        columns = self.check(files)
+        required = json.loads(exec_properties.get(REQUIRE) or "[]")
+        for name in required:
+            if columns is not None and name not in columns:
+                raise DataError(f"require: {base} has no column {name!r}; it has {', '.join(columns)}")
 
         folders = [artifact_utils.get_split_uri([examples], name) for name in names]
         partial = os.path.join(examples.uri, ".partial")
         for folder in (*folders, partial):
             tf.io.gfile.makedirs(folder)
-        splits = [_Splits((folder,), partial) for folder in folders]
+        splits = [_Splits((name,), (folder,), partial) for name, folder in zip(names, folders, strict=True)]
         if config := output.split_config.splits:  # of a single input
             ends = tuple(itertools.accumulate(split.hash_buckets for split in config))
-            splits = [_Splits(tuple(folders), partial, ends, output.split_config.partition_feature_name)]
+            splits = [_Splits(tuple(names), tuple(folders), partial, ends, output.split_config.partition_feature_name)]
         processes = beam_parts.num_processes(self._beam_pipeline_args or [])
+        counts, counts_file = [], os.path.join(partial, "counts.json")
         with self._make_beam_pipeline() as pipeline:
             for number, input_files in enumerate(files):
                 parts = pipeline | f"Parts{number}" >> beam.Create(make_parts(input_files, processes))
                 parts |= f"Spread{number}" >> beam.Reshuffle()
-                arguments = self.reader_arguments(parts)
-                _ = parts | f"Write{number}" >> beam.Map(_write, splits[number], type(self).read, *arguments)
+                arguments = self.reader_arguments(parts, number)
+                written = beam.Map(_write, splits[number], required, type(self).read, *arguments)
+                counts.append(parts | f"Write{number}" >> written)
+            if required:
+                _ = counts | beam.Flatten() | beam.CombineGlobally(require.merge) | beam.Map(require.save, counts_file)
+        if required:
+            _record(require.load(counts_file), examples)
         if tf.io.gfile.exists(partial):  # in object storage, folders end with their last file
             tf.io.gfile.rmtree(partial)
+
+
+def _record(counts: require.Counts, examples: types.Artifact) -> None:
+    """Records how many examples were left out.
+
+    Raises:
+      DataError: Too many were.
+    """
+    counts.check()
+    if counts.left_out:
+        examples.set_string_custom_property(LEFT_OUT, counts.describe())
+        logging.info("left out %s", counts.describe())
 
 
 class CsvExecutor(_Executor):
@@ -185,15 +234,15 @@ class CsvExecutor(_Executor):
 
     read = staticmethod(csv_columns.read)
 
-    def check(self, files: Sequence[Sequence[str]]) -> None:
+    def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
         """Compares the headers of each split."""
-        for split_files in files:
-            csv_rows.common_columns(split_files, open_file)
+        first, *others = [csv_rows.common_columns(split_files, open_file) for split_files in files]
+        return [name for name in first if all(name in columns for columns in others)]
 
-    def reader_arguments(self, parts: beam.PCollection) -> list[Any]:
+    def reader_arguments(self, parts: beam.PCollection, number: int) -> list[Any]:
         """Returns the types of columns, for which all files are read once more."""
-        types = parts | beam.Map(_read_types) | beam.CombineGlobally(csv_columns.merge_types)
-        return [beam.pvalue.AsSingleton(types)]
+        found = parts | f"ReadTypes{number}" >> beam.Map(_read_types)
+        return [beam.pvalue.AsSingleton(found | f"MergeTypes{number}" >> beam.CombineGlobally(csv_columns.merge_types))]
 
 
 class ParquetExecutor(_Executor):
@@ -201,9 +250,24 @@ class ParquetExecutor(_Executor):
 
     read = staticmethod(_read_parquet)
 
-    def check(self, files: Sequence[Sequence[str]]) -> None:
+    def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
         """Compares the columns of all files."""
-        parquet_columns.inspect([*itertools.chain(*files)], open_file)
+        return parquet_columns.inspect([*itertools.chain(*files)], open_file)
+
+
+class ImageExecutor(_Executor):
+    """Executor of the ExampleGen for images."""
+
+    read = staticmethod(images.read)
+
+    def list_files(self, input_base: str, pattern: str) -> list[str]:
+        """Returns the folder of an input split, whose images are divided."""
+        return [image_files.find_folder(input_base, pattern)]
+
+    def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
+        """Checks that each image of a split has a label, or a row of the table."""
+        first, *others = [image_files.check(folder, images.list_files(folder), open_file) for (folder,) in files]
+        return [name for name in first if all(name in columns for columns in others)]
 
 
 class ImportExecutor(_Executor):

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
+REQUIRE = "require"  # execution property: names of required features, as JSON
+LEFT_OUT = "left_out"  # property of examples: how many of them were left out, as text
 
 NO_SPANS = "this ExampleGen reads no spans; use TFX's own, such as tfx.components.CsvExampleGen"
 

@@ -1,27 +1,32 @@
 """Reads TFRecord files of tf.Examples, which are copied as they are."""
 
+import itertools
 from collections.abc import Iterator
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from tfx_distribute.components.example_gen.data_files import to_batches
 from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.errors import DataError
 
 
 def read(file: str, number: int, num_parts: int) -> Iterator[list[bytes]]:
-    """Reads every `num_parts`-th record of a TFRecord file.
+    """Reads every `num_parts`-th record of a TFRecord file, in batches.
 
     Raises:
       DataError: The file is damaged, or its first record is not a tf.Example.
     """
+    return to_batches(itertools.islice(_scan(file), number, None, num_parts))
+
+
+def _scan(file: str) -> Iterator[bytes]:
     for position, record in enumerate(tfrecords.scan(file)):
         if isinstance(record, tfrecords.Damage):
             raise DataError(str(record))
         if position == 0:
             _check_is_example(record, file)
-        if position % num_parts == number:
-            yield [record]
+        yield record
 
 
 def _check_is_example(record: bytes, file: str) -> None:

@@ -299,6 +299,14 @@ def print_anomalies(console: Console, paths: "RunPaths") -> None:
         console.print(f"    anomalies  {anomalies}", style="yellow", markup=False)
 
 
+def print_left_out(console: Console, paths: "RunPaths") -> None:
+    """Prints a line about the examples that an ExampleGen left out, if there is any."""
+    from tfx_distribute.pipelines.targets.local import report, runs
+
+    if left_out := report.describe_left_out(runs.find([paths.root], paths.run_id)):
+        console.print(f"    left out   {left_out}", markup=False)
+
+
 def print_commands(console: Console, paths: "RunPaths") -> None:
     """Prints the commands that show a run: its report, and TensorBoard for its logs."""
     from tfx_distribute.pipelines.targets.local import commands, runs

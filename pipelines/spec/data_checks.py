@@ -6,11 +6,11 @@ import math
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tfx_distribute.components.example_gen import csv_rows
+from tfx_distribute.components.example_gen import csv_rows, image_files
 from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import MIB, FileError, read_text
@@ -33,7 +33,7 @@ def check_data(spec: PipelineSpec) -> None:
     """Checks that local data files are readable, have rows, and have the same columns.
 
     Without a transform, the columns of labels and weights are checked too: they have to
-    hold finite numbers.
+    hold finite numbers, except in rows that `data.require` leaves out.
 
     Raises:
       ConfigurationError: A file fails a check, or lacks a column that is needed.
@@ -42,18 +42,18 @@ def check_data(spec: PipelineSpec) -> None:
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
-    files = list_data_files(source, path)
+    files = [Path(path)] if source == "images" else list_data_files(source, path)
     keys = ("label", "example_weight") if spec.transform is None else ()
     targets = {name: f"trainer.{key}" for key in keys for name in names_in(getattr(spec.trainer, key))}
     module = user_module.find(spec)
     takes_text = module.train == "run_fn" or "decode_features" in module.names
     try:
-        columns = _read_columns(source, files, {} if takes_text else targets)
+        columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require)
     except (DataError, OSError) as error:
         raise ConfigurationError(f"data.{source}: {error}") from error
     if columns is None:
         return
-    for name, key in targets.items():
+    for name, key in {**dict.fromkeys(spec.data.require, "data.require"), **targets}.items():
         if name not in columns:
             raise ConfigurationError(f"{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
     missing = [feature for feature in schema if feature not in columns]
@@ -76,13 +76,14 @@ def check_base_model(spec: PipelineSpec) -> None:
         raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
 
 
-def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str]) -> list[str] | None:
+def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], required: Collection[str]) -> list[str] | None:
     """Returns the columns that all files share; None if only a run can tell.
 
     Args:
       source: Key of the source in the pipeline file.
-      files: Its files.
+      files: Its files; for images, their folder.
       numbers: Name of a column that has to hold numbers -> the key that says so.
+      required: Names of columns without whose values a row is left out.
 
     Raises:
       DataError: A file cannot be read, or such a column holds something else.
@@ -90,7 +91,15 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str]) ->
     paths = [str(file) for file in files]
     if source == "csv":
         columns = csv_rows.common_columns(paths, _open)
-        _check_rows(paths, numbers)
+        _check_rows(paths, numbers, required)
+        return columns
+    if source == "images":
+        images = image_files.list_files(paths[0])
+        columns = image_files.check(paths[0], images, _open)
+        if image_files.METADATA in images:
+            _check_rows([str(files[0] / image_files.METADATA)], numbers, required)
+        elif key := numbers.get(image_files.LABEL):
+            raise DataError(f"{files[0]}: the label, the {key}, is text: the name of a folder; {_NUMBERS_NEEDED}")
         return columns
     if source == "parquet":
         from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
@@ -108,7 +117,7 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str]) ->
     return None
 
 
-def _check_rows(files: list[str], numbers: Mapping[str, str]) -> None:
+def _check_rows(files: list[str], numbers: Mapping[str, str], required: Collection[str]) -> None:
     remaining = CHECKED_ROWS
     for file in files:
         checked = 0
@@ -117,15 +126,24 @@ def _check_rows(files: list[str], numbers: Mapping[str, str]) -> None:
             positions = {columns.index(name): key for name, key in numbers.items() if name in columns}
             for line, cells in itertools.islice(rows, max(remaining, 1)):
                 checked += 1
+                if not _has_values(columns, cells, required):
+                    continue
                 for position, key in positions.items():
                     if not _is_finite_number(cells[position]):
-                        value = repr(cells[position]) if cells[position] else "missing"
+                        name, cell = columns[position], cells[position]
+                        hint = "" if cell else f"; or write data.require: [{name}], which leaves such rows out"
                         raise DataError(
-                            f"{file}, line {line}: column {columns[position]!r}, the {key}, is {value}; {_NUMBERS_NEEDED}"
+                            f"{file}, line {line}: column {name!r}, the {key}, is {repr(cell) if cell else 'missing'}; "
+                            f"{_NUMBERS_NEEDED}{hint}"
                         )
         if not checked:
             raise DataError(f"{file} has a header but no rows")
         remaining -= checked
+
+
+def _has_values(columns: Sequence[str], cells: Sequence[str], required: Collection[str]) -> bool:
+    """Returns False for a row that is left out."""
+    return not required or all(cell for name, cell in zip(columns, cells, strict=True) if name in required)
 
 
 def _is_finite_number(cell: str) -> bool:
@@ -257,11 +275,11 @@ def count_examples_and_bytes(data: Data) -> tuple[int, int] | None:
       ConfigurationError: A file cannot be read as data.
     """
     name, source = data.source
-    if "://" in source or name not in ("csv", "tfrecord"):
+    if "://" in source or name not in ("csv", "tfrecord") or (name == "tfrecord" and data.require):
         return None
     files = list_data_files(name, source)
     if name == "csv":
-        return _count_csv_examples_and_bytes(files)
+        return _count_csv_examples_and_bytes(files, data.require)
     if any(map(_is_gzipped, files)):
         return None  # counting would have to uncompress them
     try:
@@ -271,7 +289,7 @@ def count_examples_and_bytes(data: Data) -> tuple[int, int] | None:
     return count, sum(file.stat().st_size for file in files)
 
 
-def _count_csv_examples_and_bytes(files: list[Path]) -> tuple[int, int]:
+def _count_csv_examples_and_bytes(files: list[Path], required: Collection[str]) -> tuple[int, int]:
     count = num_bytes = 0
     columns: list[str] = []
     for file in map(str, files):
@@ -279,8 +297,9 @@ def _count_csv_examples_and_bytes(files: list[Path]) -> tuple[int, int]:
             with _open(file) as stream:
                 columns, rows = csv_rows.read(stream, file)
                 for _, cells in rows:
-                    count += 1
-                    num_bytes += sum(map(len, cells))
+                    if _has_values(columns, cells, required):
+                        count += 1
+                        num_bytes += sum(map(len, cells))
         except (DataError, OSError) as error:
             raise ConfigurationError(f"data.csv: {error}") from error
     # A tf.Example repeats the name of each feature, with about ten bytes around name

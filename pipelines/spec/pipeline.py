@@ -73,10 +73,10 @@ NamesByOutput = Annotated[dict[str, FeatureName], Field(min_length=1)]
 class Data(SpecModel):
     """Source of the examples.
 
-    Write exactly one of `csv`, `tfrecord`, `parquet` and `example_gen`.
+    Write exactly one of `csv`, `tfrecord`, `parquet`, `images` and `example_gen`.
     """
 
-    SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "example_gen")
+    SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "images", "example_gen")
 
     csv: InputPath | None = None
     """A CSV file with a header line, or a folder of such files. `package://NAME/PATH`
@@ -85,11 +85,18 @@ class Data(SpecModel):
     """A TFRecord file of tf.Examples, or a folder of such files."""
     parquet: InputPath | None = None
     """A Parquet file, or a folder of such files."""
+    images: InputPath | None = None
+    """A folder of JPEG, PNG, GIF and BMP files, with a folder for each class, or with a
+    `metadata.csv` that has a column `file_name`. Examples have the file as `image`, and
+    the name of the class as `label`, or the other columns of the table."""
     example_gen: str | None = None
     """Dotted path of an ExampleGen component class, in an installed package or in a
     file next to the module."""
     example_gen_args: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the `example_gen` class."""
+    require: list[FeatureName] = Field(default_factory=list)
+    """Names of features. Examples without a value of one of them, such as an empty cell
+    of a CSV file, are left out and counted. Not with `example_gen`."""
     splits: dict[SplitName, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
     """Name of each split -> its share of the examples, in hash buckets. One split has
     to be named `train`."""
@@ -104,6 +111,8 @@ class Data(SpecModel):
             raise ValueError(f"write exactly one of {', '.join(self.SOURCES)}; here: {', '.join(sources) or 'none'}")
         if self.example_gen_args and self.example_gen is None:
             raise ValueError("example_gen_args: only goes with example_gen")
+        if self.require and self.example_gen is not None:
+            raise ValueError("require: does not go with example_gen; leave the examples out there")
         if "train" not in self.splits:
             raise ValueError(f"splits: one has to be called 'train'; here: {', '.join(self.splits)}")
         return self

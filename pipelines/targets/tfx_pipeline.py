@@ -41,6 +41,12 @@ from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
 FINGERPRINT = "fingerprint"  # execution property of all components
+_EXAMPLE_GENS = {
+    "csv": example_gens.CsvExampleGen,
+    "tfrecord": example_gens.ImportExampleGen,
+    "parquet": example_gens.ParquetExampleGen,
+    "images": example_gens.ImageExampleGen,
+}
 # These treat every value that is false in Python as missing.
 _LOSSY_TRANSFORMS = (
     avro_executor.Executor.GetInputSourceToExamplePTransform,
@@ -279,12 +285,9 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
         "input_base": base,
         "input_config": example_gen_pb2.Input(splits=[example_gen_pb2.Input.Split(name="all", pattern=pattern)]),
         "output_config": output,
+        "require": data.require,
     }
-    if name == "csv":
-        return example_gens.CsvExampleGen(**arguments)
-    if name == "tfrecord":
-        return example_gens.ImportExampleGen(**arguments)
-    return example_gens.ParquetExampleGen(**arguments)
+    return _EXAMPLE_GENS[name](**arguments)
 
 
 def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:

@@ -1,4 +1,4 @@
-"""Trains on an ordinary table: a text label, texts, and numbers with gaps.
+"""Trains on an ordinary table: a text label with gaps, texts, and numbers with gaps.
 
 And asks the pushed model as a client does, without the label and without the gaps.
 """
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 PIPELINE = """
 name: reviews
 module: model.py
-data: {csv: data}
+data: {csv: data, require: [verdict, text]}
 transform: {}
 trainer:
   label: liked
@@ -52,7 +52,7 @@ def build_model(context):
 
 
 def write(folder):
-    """Writes 300 rows; few of them have stars, and the longest text has 60 words."""
+    """Writes 312 rows, of which 12 lack a text or verdict; few have stars."""
     folder.mkdir()
     random = np.random.default_rng(0)
     rows = []
@@ -62,6 +62,7 @@ def write(folder):
         words = random.choice(["good", "great"] if liked else ["bad", "dull"], count)
         stars = random.integers(1, 6) if number % 40 == 0 else ""
         rows.append(f"{' '.join(words)} film,{stars},author {number % 7},{'yes' if liked else 'no'}")
+    rows += [f"fine film,1,author {number}," for number in range(10)] + [",,author 1,", ",,author 2,no"]
     (folder / "reviews.csv").write_text("\n".join(["text,stars,author,verdict", *rows, ""]))
 
 
@@ -79,6 +80,14 @@ def test_a_pushed_model_answers_without_label_gaps_and_company(command, tmp_path
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
     run = command("run", tmp_path / "pipeline.yaml")
     assert run.code == 0, run.output
+    assert "left out   12 of 312 examples without a value of verdict (11), text (2)" in run.output
+    shown = command("runs", "show", "--root", "runs/reviews")
+    assert "left out  12 of 312 examples without a value of verdict (11), text (2)" in shown.output
+    page = command("report", "--root", "runs/reviews", "-o", "report.html")
+    assert page.code == 0, page.output
+    assert (
+        "Left out: 12 of 312 examples without a value of verdict (11), text (2)." in (tmp_path / "report.html").read_text()
+    )
     pushed = re.search(r"^model +(/.*)$", run.output, re.M).group(1)
     serve = tf.saved_model.load(pushed).signatures["serving_default"]
 

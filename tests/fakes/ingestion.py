@@ -33,6 +33,12 @@ def ingest(data: Data, folder: Path) -> dict[str, list[dict[str, list[Any] | Non
 
 def ingest_by(component: FileBasedExampleGen, folder: Path) -> dict[str, list[dict[str, list[Any] | None]]]:
     """Returns the examples that an ExampleGen makes, see `ingest`."""
+    examples = make_examples(component, folder)
+    return {split: _examples(folder / f"Split-{split}") for split in artifact_utils.decode_split_names(examples.split_names)}
+
+
+def make_examples(component: FileBasedExampleGen, folder: Path) -> standard_artifacts.Examples:
+    """Returns the artifact that an ExampleGen makes in a folder."""
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
     context = base_beam_executor.BaseBeamExecutor.Context(
@@ -40,7 +46,7 @@ def ingest_by(component: FileBasedExampleGen, folder: Path) -> dict[str, list[di
     )
     executor = component.executor_spec.executor_class(context)
     executor.Do({}, {"examples": [examples]}, _resolve(component))
-    return {split: _examples(folder / f"Split-{split}") for split in artifact_utils.decode_split_names(examples.split_names)}
+    return examples
 
 
 def rows(data: Data, folder: Path) -> list[dict[str, list[Any] | None]]:

@@ -73,10 +73,12 @@ def test_types_are_those_of_kfp():
 def test_page_at_the_address_of_its_artifact(tmp_path):
     """It is a file, although TFX has made a folder there; missing parts are named."""
     inputs = {
+        "examples": artifact(standard_artifacts.Examples, tmp_path / "examples"),
         "model": artifact(standard_artifacts.Model, tmp_path / "model"),
         report.TRIALS: artifact(standard_artifacts.TunerResults, tmp_path / "trials"),
         report.MODEL_RUN: artifact(standard_artifacts.ModelRun, tmp_path / "run"),
     }
+    inputs["examples"][0].set_string_custom_property("left_out", "1 of 2 examples without a value of y (1)")
     inputs["model"][0].set_int_custom_property("train_steps", 460)
     # As Kubeflow's metadata of an input has it.
     inputs["model"][0].set_json_value_custom_property("num_replicas", 2.0)
@@ -92,6 +94,7 @@ def test_page_at_the_address_of_its_artifact(tmp_path):
     page = (tmp_path / "html").read_text()
     for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "no history and no TensorBoard logs"):
         assert shown in page
+    assert report.make("digits", inputs, outputs, None, "").left_out == "1 of 2 examples without a value of y (1)"
 
 
 def test_versions_are_no_metrics():

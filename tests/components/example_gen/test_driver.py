@@ -81,7 +81,7 @@ def test_folders_in_a_folder_are_refused(tmp_path):
         data_files.list_files(str(tmp_path / "data"), "*")
 
 
-@pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
+@pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet", "images"])
 def test_steps_of_a_compiled_pipeline_can_import_what_they_run(source):
     component = tfx_pipeline.make_example_gen(Data(**{source: "gs://bucket/data"}))
     for name in ("executor_spec", "driver_class"):

@@ -52,6 +52,7 @@ REPORT = Report(
         ),
         Split("eval", 5, (Feature("fare", "float", 5, 0, {"mean": 2}, Histogram((2, 3), (0, 2, 4))),)),
     ),
+    left_out="12 of 1,000 examples without a value of <y> (10), x (2)",
     anomalies=(Anomaly("eval", "fare", "error", "Column dropped", "not present"),),
     training={"strategy": "multi_worker_mirrored", "num_replicas": 2, "train_steps": 460},
     curves=Curves(
@@ -125,6 +126,7 @@ def test_all_numbers_are_readable_without_a_script():
     for shown in (
         "from run 20260130-120000-000000, where it took 12.5 s",
         "train: 10 examples; eval: 5 examples",
+        "4 features. Left out: 12 of 1,000 examples without a value of <y> (10), x (2).",
         "Column dropped",
         "0.7 ✗",
         "-0.05",

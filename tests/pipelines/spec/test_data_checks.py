@@ -237,3 +237,77 @@ def test_schema_that_the_sharder_accepts(project, schema):
     file = project / "pipeline.yaml"
     file.write_text(file.read_text().replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
     assert validate(project)[0] == 0
+
+
+def require(project: Path, source: str, names: str) -> None:
+    text = (project / "pipeline.yaml").read_text()
+    (project / "pipeline.yaml").write_text(text.replace(f"{{{source}: data}}", f"{{{source}: data, require: {names}}}"))
+
+
+def test_rows_without_a_required_value_need_no_label(project):
+    (project / "data" / "a").write_text("x,y\n1,2\n3,\n,cat\n5,6\n")
+    assert "is missing; without a transform" in (output := validate(project)[1])
+    assert output.endswith("; or write data.require: [y], which leaves such rows out\n")
+    require(project, "csv", "[y]")
+    assert "data/a, line 4: column 'y', the trainer.label, is 'cat'" in validate(project)[1]
+    write_pipeline(project, "csv")
+    require(project, "csv", "[x, y]")
+    assert validate(project)[0] == 0
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet", "images"])
+def test_required_features_are_columns(project, source):
+    write_pipeline(project, source)
+    require(project, source, "[y, z]")
+    place, columns = "data/a", "x, y"
+    if source == "parquet":
+        parquet.write_table(pa.table({"x": [1], "y": [0]}), project / "data" / "a")
+    elif source == "images":
+        (project / "data" / "a").rename(project / "data" / "a.png")
+        (project / "data" / "metadata.csv").write_text("file_name,y\na.png,1\n")
+        place, columns = "data", "image, y"
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert "Error: data.require: " in output
+    assert f"{project}/{place} has no column 'z'; it has {columns}\n" in output
+
+
+def test_examples_that_are_left_out_are_not_planned_with(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,\n,4\n")
+    for names, count in (([], 3), (["x"], 2), (["x", "y"], 1)):
+        counted = data_checks.count_examples_and_bytes(Data(csv=str(tmp_path), require=names))
+        assert counted is not None
+        assert counted[0] == count
+    assert data_checks.count_examples_and_bytes(Data(tfrecord=str(tmp_path), require=["x"])) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "data holds no images; write a folder that holds a folder for each class"),
+        (["cat/1.png"], "data has only one class, cat; write a folder that holds a folder for each class"),
+        (["1.png", "cat/1.png"], "data/1.png is not directly in the folder of a class; write"),
+        (["cat/1.png", "dog/1.txt"], "data/dog/1.txt is not an image: its name does not end in one of .bmp"),
+        (["cat/1.png", "dog/\udcff.png"], r"data/dog/\xff.png' is not UTF-8; rename it"),
+        (
+            ["cat/1.png", "dog/1.JPG"],
+            "data: the label, the trainer.label, is text: the name of a folder; without a transform",
+        ),
+    ],
+)
+def test_folders_of_images_are_looked_into(project, files, message):
+    write_pipeline(project, "images")
+    (project / "pipeline.yaml").write_text((project / "pipeline.yaml").read_text().replace("label: y", "label: label"))
+    (project / "data" / "a").unlink()
+    for name in [*files, ".DS_Store", "_SUCCESS"]:
+        (project / "data" / name).parent.mkdir(exist_ok=True)
+        (project / "data" / name).touch()
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert output.startswith("Error: data.images: ")
+    assert message in output
+    if message.endswith("transform"):
+        (project / "model.py").write_text("def build_model(context): ...\ndef decode_features(features): ...\n")
+        assert validate(project)[0] == 0, "which may make numbers"
+    shutil.rmtree(project / "data")
+    assert "data is not a folder, or is not there; write a folder" in validate(project)[1]

@@ -87,7 +87,7 @@ def test_good_file(write, tmp_path):
         (
             "csv: data",
             "csv: data\n  tfrecord: more",
-            "line 3: data: write exactly one of csv, tfrecord, parquet, example_gen",
+            "line 3: data: write exactly one of csv, tfrecord, parquet, images, example_gen",
         ),
         ("  csv: data", "  splits: {train: 1}", "line 3: data: write exactly one of"),
         ("csv: data", "csv: data\n  splits: {eval: 1}", "line 5: data.splits: one has to be called 'train'; here: eval"),

@@ -96,6 +96,13 @@ def test_paths_in_packages_and_addresses():
     assert Data(csv="gs://bucket/data").csv == "gs://bucket/data"
 
 
+def test_examples_of_an_example_gen_are_not_left_out():
+    with pytest.raises(ValidationError, match="require: does not go with example_gen; leave the examples out there"):
+        Data(example_gen="digits_data.DigitsExampleGen", require=["digit"])
+    with pytest.raises(ValidationError, match="require"):
+        Data(csv="data", require=[""])
+
+
 def test_editors_refuse_empty_keys_too():
     document = PipelineSpec.model_json_schema()
     assert document["properties"]["evaluate"]["$ref"] == "#/$defs/Evaluate"

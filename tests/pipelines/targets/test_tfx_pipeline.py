@@ -148,9 +148,21 @@ def test_other_packages_are_other_cache_keys_of_all_components(spec, monkeypatch
     assert changed(spec, lambda: monkeypatch.setattr(importlib.metadata, "version", newer)) == components
 
 
-@pytest.mark.parametrize(("source", "expected"), [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen")])
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen"), ("images", "ImageExampleGen")],
+)
 def test_other_files(spec, tmp_path, source, expected):
     assert expected in ids(build(spec.model_copy(update={"data": Data(**{source: str(tmp_path)})})))
+
+
+def test_required_features_are_in_the_cache_key_of_the_example_gen(spec, tmp_path):
+    components = [
+        build(spec.model_copy(update={"data": data})).components
+        for data in (Data(csv=str(tmp_path), require=["y", "x"]), Data(csv=str(tmp_path)))
+    ]
+    found = [{node.id: node for node in nodes}["CsvExampleGen"].exec_properties.get("require") for nodes in components]
+    assert found == ['["y", "x"]', None]
 
 
 def test_curated_schema_is_imported(spec, tmp_path):

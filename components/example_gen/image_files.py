@@ -1,0 +1,115 @@
+"""Lists the images of a folder, and checks that each has a class or a row of a table.
+
+Imports nothing heavy.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from tfx_distribute.components.example_gen import csv_rows
+from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
+from tfx_distribute.trainer_module.errors import DataError
+
+METADATA, FILE_NAME = "metadata.csv", "file_name"  # the table, and its column with paths
+IMAGE, LABEL = "image", "label"
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # of what tf.io.decode_image reads
+
+_ADVICE = f"write a folder that holds a folder for each class, or a {METADATA} with a column {FILE_NAME!r}"
+
+
+def find_folder(input_base: str, pattern: str) -> str:
+    """Returns the folder of an input split: the base, or its subfolder `pattern`."""
+    return input_base if pattern == ALL_FILES else os.path.join(input_base, pattern)
+
+
+def list_files(
+    folder: str,
+    listdir: Callable[[str], Iterable[str]] = os.listdir,
+    isdir: Callable[[str], bool] = os.path.isdir,
+) -> list[str]:
+    """Returns the relative paths of all images and of `metadata.csv`, sorted.
+
+    Hidden files and folders are left out.
+
+    Raises:
+      DataError: There is no such folder, or it holds something else.
+    """
+    if not isdir(folder):
+        raise DataError(f"{folder} is not a folder, or is not there; {_ADVICE}")
+    files, folders = [], [""]
+    while folders:
+        parent = folders.pop()
+        for name in listdir(os.path.join(folder, parent)):
+            path = f"{parent}{name.rstrip('/')}"  # object storage marks folders with a slash
+            if not is_data_file(name):
+                continue
+            if not _is_unicode(path):
+                raise DataError(f"the name of {os.fsencode(os.path.join(folder, path))!r} is not UTF-8; rename it")
+            if path == METADATA or path.lower().endswith(SUFFIXES):
+                files.append(path)
+            elif isdir(os.path.join(folder, path)):
+                folders.append(f"{path}/")
+            else:
+                raise DataError(
+                    f"{os.path.join(folder, path)} is not an image: its name does not end in one of {', '.join(SUFFIXES)}; "
+                    "convert or remove it"
+                )
+    return sorted(files)
+
+
+def _is_unicode(path: str) -> bool:
+    try:
+        return bool(path.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def check(folder: str, files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
+    """Checks that each image has a class, or a row of the table.
+
+    Args:
+      folder: The folder.
+      files: What `list_files` has found in it.
+      open_file: Opens a file for reading bytes.
+
+    Returns:
+      The names of the features.
+
+    Raises:
+      DataError: One has not, there is only one class, or the table cannot be read.
+    """
+    images = {file for file in files if file != METADATA}
+    if METADATA in files:
+        return _check_metadata(folder, images, open_file)
+    for file in sorted(images):
+        if file.count("/") != 1:
+            raise DataError(f"{os.path.join(folder, file)} is not directly in the folder of a class; {_ADVICE}")
+    classes = {file.partition("/")[0] for file in images}
+    if len(classes) < 2:
+        problem = f"has only one class, {min(classes)}" if classes else "holds no images"
+        raise DataError(f"{folder} {problem}; {_ADVICE}")
+    return [IMAGE, LABEL]
+
+
+def _check_metadata(folder: str, images: Collection[str], open_file: Callable[[str], Any]) -> list[str]:
+    table = os.path.join(folder, METADATA)
+    named = set()
+    with open_file(table) as stream:
+        columns, rows = csv_rows.read(stream, table)
+        if FILE_NAME not in columns:
+            raise DataError(f"{table} has no column {FILE_NAME!r}, the path of an image; it has {', '.join(columns)}")
+        if IMAGE in columns:
+            raise DataError(f"{table}: column {IMAGE!r} has the name that the images get; rename it")
+        for line, cells in rows:
+            file = cells[columns.index(FILE_NAME)]
+            if file not in images:
+                raise DataError(
+                    f"{table}, line {line}: {FILE_NAME} is {file!r}, and there is no such image; write its path in {folder}"
+                )
+            named.add(file)
+    if unnamed := sorted({*images} - named):
+        raise DataError(f"{table} has no row for {unnamed[0]}; write one, or remove the image")
+    if not named:
+        raise DataError(f"{table} has no rows; write one for each image")
+    return [IMAGE if name == FILE_NAME else name for name in columns]

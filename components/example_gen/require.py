@@ -1,0 +1,108 @@
+"""Leaves out examples without a value of a required feature, and counts them."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow as tf
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+
+from tfx_distribute.trainer_module.errors import DataError
+
+Batch: TypeAlias = pa.RecordBatch | list[bytes]  # or serialized tf.Examples
+
+
+@dataclass
+class Counts:
+    """Counts the examples of some data.
+
+    Attributes:
+      kept: Split -> its examples.
+      left_out: Examples that were left out.
+      without: Required feature -> examples without a value of it.
+    """
+
+    kept: Counter[str] = field(default_factory=Counter)
+    left_out: int = 0
+    without: Counter[str] = field(default_factory=Counter)
+
+    def describe(self) -> str:
+        """Describes in one line what was left out."""
+        total = self.left_out + self.kept.total()
+        features = ", ".join(f"{name} ({count:,})" for name, count in self.without.items() if count)
+        return f"{self.left_out:,} of {total:,} examples without a value of {features}"
+
+    def check(self) -> None:
+        """Checks that there are examples left.
+
+        Raises:
+          DataError: All examples lack a feature, or none are left for a split.
+        """
+        total = self.left_out + self.kept.total()
+        for name, count in self.without.items():
+            if count and count == total:
+                raise DataError(f"require: none of the {total:,} examples has a value of {name!r}; write another feature")
+        empty = [split for split, count in self.kept.items() if not count]
+        if self.left_out and empty:
+            raise DataError(
+                f"require: the split {empty[0]!r} is empty, since {self.describe()} were left out; require fewer features, "
+                "or give the split a larger share of the data"
+            )
+
+
+def select(batch: Batch, names: Sequence[str], counts: Counts) -> Batch:
+    """Returns the examples of a batch that have a value of each feature.
+
+    Args:
+      batch: The examples.
+      names: Required features.
+      counts: Gets the number of the other examples.
+    """
+    if not names:
+        return batch
+    columns = batch if isinstance(batch, pa.RecordBatch) else ExamplesToRecordBatchDecoder().DecodeBatch(batch)
+    present = [_has_values(columns, name) for name in names]
+    is_kept = np.logical_and.reduce(present)
+    counts.left_out += int(np.count_nonzero(~is_kept))
+    for name, is_present in zip(names, present, strict=True):
+        counts.without[name] += int(np.count_nonzero(~is_present))
+    if isinstance(batch, pa.RecordBatch):
+        return batch.filter(pa.array(is_kept))
+    return [record for record, keep in zip(batch, is_kept, strict=True) if keep]
+
+
+def _has_values(columns: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
+    position = columns.schema.get_field_index(name)
+    if position < 0 or pa.types.is_null(columns.column(position).type):
+        return np.zeros(columns.num_rows, bool)
+    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(columns.column(position)), 0).to_numpy()
+    return lengths > 0
+
+
+def merge(parts: Iterable[Counts]) -> Counts:
+    """Adds the counts of several parts of the data."""
+    merged = Counts()
+    for part in parts:
+        merged.kept.update(part.kept)
+        merged.left_out += part.left_out
+        merged.without.update(part.without)
+    return merged
+
+
+def save(counts: Counts, file: str) -> None:
+    """Writes counts to a file."""
+    with tf.io.gfile.GFile(file, "w") as stream:
+        stream.write(json.dumps(vars(counts)))
+
+
+def load(file: str) -> Counts:
+    """Reads the counts that `save` has written."""
+    with tf.io.gfile.GFile(file) as stream:
+        values = json.loads(stream.read())
+    return Counts(Counter(values["kept"]), values["left_out"], Counter(values["without"]))

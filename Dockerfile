@@ -54,6 +54,7 @@ COPY src src
 COPY trainer_module trainer_module
 COPY components components
 COPY pipelines pipelines
+COPY examples examples
 RUN pip install --no-compile --no-deps --no-build-isolation . && \
     find /opt/venv/lib/python*/site-packages/tfx_distribute -name '*.py' -exec touch --date=2020-01-01 {} + && \
     python -m compileall -qq /opt/venv/lib/python*/site-packages/tfx_distribute && \

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent
 # `components/` -> `tfx_distribute.components`, and so on for every package below them.
 MAPPED = ("components", "pipelines", "trainer_module")
 
-PACKAGES = ["tfx_distribute"] + [
+# The examples are files that `tfx-distribute init` copies, not modules of the package.
+PACKAGES = ["tfx_distribute", "tfx_distribute.examples"] + [
     f"tfx_distribute.{package}" for top in MAPPED for package in [top, *(f"{top}.{name}" for name in find_packages(top))]
 ]
 
@@ -53,11 +54,13 @@ setup(
     packages=PACKAGES,
     package_dir={
         "tfx_distribute": "src/tfx_distribute",
-        **{f"tfx_distribute.{top}": top for top in MAPPED},
+        **{f"tfx_distribute.{top}": top for top in (*MAPPED, "examples")},
     },
     package_data={
         "tfx_distribute": ["py.typed"],
         "tfx_distribute.components.report": ["templates/*"],
+        "tfx_distribute.examples": ["*/*.py", "*/*.yaml"],
+        "tfx_distribute.pipelines.starter": ["templates/*", "templates/.*"],
         "": ["*.pyi"],
     },
     # Not a Python module, but a library that is loaded into training processes. Where

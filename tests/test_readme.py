@@ -44,6 +44,14 @@ def test_shows_what_plan_prints(readme, request, monkeypatch):
     assert result.output.rstrip() in blocks(readme, "")
 
 
+def test_shows_what_init_prints(readme, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (command,) = [block for block in blocks(readme, "sh") if block.startswith("tfx-distribute init")]
+    result = CliRunner().invoke(main, command.partition("#")[0].split()[1:])
+    assert result.exit_code == 0, result.output
+    assert result.output.rstrip() in blocks(readme, "")
+
+
 def test_is_short(readme):
     assert len(re.sub(r"^```.*?^```$", "", readme, flags=re.M | re.S).split()) <= 900
 

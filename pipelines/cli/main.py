@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli import compare, project, remote, runs, shell
+from tfx_distribute.pipelines.cli import compare, init, project, remote, runs, shell
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -212,6 +212,7 @@ for remote_target in target_lib.remote_targets().values():
         add_options(checking_command, remote_target.compile_options)
 
 for command in (
+    init.init,
     compare.compare,
     runs.report,
     runs.runs,

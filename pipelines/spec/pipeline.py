@@ -54,6 +54,8 @@ def _input_path(value: str, info: ValidationInfo) -> str:
 
 InputPath = Annotated[str, AfterValidator(_input_path)]
 
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"  # of a pipeline
+
 LATEST_BLESSED = "latest_blessed"  # value of `trainer.base_model`
 
 
@@ -326,7 +328,7 @@ class Push(SpecModel):
 class PipelineSpec(SpecModel):
     """A TFX pipeline in which distributed training is a parameter."""
 
-    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    name: str = Field(pattern=NAME_PATTERN)
     """Name of the pipeline: lower-case letters, digits and hyphens."""
     module: str
     """The user's code: a Python file, relative to the YAML file, or the dotted name of

@@ -21,7 +21,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
     # From a copy: setuptools leaves a build folder behind, and packs what an earlier
     # build left in it.
     source = tmp_path_factory.mktemp("source") / "checkout"
-    folders = ("components", "pipelines", "trainer_module", "src")
+    folders = ("components", "pipelines", "trainer_module", "examples", "src")
     files = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
     for name in folders:
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -50,7 +50,7 @@ def test_the_source_archive_has_no_more_than_the_wheel_needs(packages):
         folders = {
             member.name.split("/")[1] for member in file.getmembers() if member.isfile() and member.name.count("/") > 1
         }
-    assert folders == {"components", "pipelines", "trainer_module", "src", "tfx_distribute.egg-info"}
+    assert folders == {"components", "pipelines", "trainer_module", "examples", "src", "tfx_distribute.egg-info"}
 
 
 def test_holds_nothing_but_the_package(wheel):
@@ -65,11 +65,13 @@ def test_holds_nothing_but_the_package(wheel):
         "trainer_module/__main__.py",
         "components/report/templates/report.css",
         "components/report/templates/report.html",
+        "pipelines/starter/templates/model.py.jinja",
+        "pipelines/starter/templates/.gitignore.jinja",
     ):
         assert f"tfx_distribute/{file}" in names
 
 
-def test_runs_outside_the_checkout(wheel, tmp_path, request):
+def test_runs_outside_the_checkout(wheel, tmp_path):
     """Dependencies come from this environment, without kfp and the editable package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True, timeout=60)
     site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
@@ -94,7 +96,8 @@ def test_runs_outside_the_checkout(wheel, tmp_path, request):
 
     where = run("python", "-c", "import tfx_distribute.components.launchers.local.launcher as local; print(local.__file__)")
     assert where.strip().splitlines()[-1].startswith(str(site))
-    pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
-    output = run("tfx-distribute", "run", str(pipeline), "-p", "strategy=one_device", "-p", "epochs=8")
+    run("tfx-distribute", "init", "iris")
+    run("tfx-distribute", "init", "mine", "--example", "digits")
+    output = run("tfx-distribute", "run", "mine/pipeline.yaml", "-p", "epochs=8")
     assert "✓ Pusher" in output
-    assert (tmp_path / "work" / "runs" / "digits" / "serving").is_dir()
+    assert (tmp_path / "work" / "runs" / "mine" / "serving").is_dir()

@@ -39,6 +39,7 @@ def run_command(*arguments: str) -> str:
     [
         ("--help",),
         ("run", "--help"),
+        ("init", "--help"),
         ("report", "--help"),
         ("runs", "--help"),
         ("runs", "list", "--help"),
@@ -60,6 +61,12 @@ def test_light_commands(arguments, request, monkeypatch):
     assert not [name for name in HEAVY if name in modules]
     if "--help" in arguments:
         assert "pydantic" not in modules, "help needs no models"
+
+
+def test_a_project_is_made_without_tensorflow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    modules = imported(run_command("init", "iris"))
+    assert not modules & {*HEAVY} - {"numpy"}
 
 
 def test_training_processes_import_no_tfx():
@@ -121,3 +128,15 @@ def test_parquet_is_validated_without_tensorflow(tmp_path):
     modules = imported(run_command("validate", str(tmp_path / "pipeline.yaml")))
     assert "pyarrow" in modules
     assert not modules & {*HEAVY, "tfx_bsl"} - {"numpy"}
+
+
+def test_a_first_model_for_parquet_needs_no_tensorflow(tmp_path, monkeypatch):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    monkeypatch.chdir(tmp_path)
+    parquet.write_table(pa.table({"x": [1.5, 2.5] * 4, "y": ["a", "b"] * 4}), "data.parquet")
+    modules = imported(run_command("init", "mine", "--from", "data.parquet", "--label", "y"))
+    assert "pyarrow" in modules
+    # pyarrow loads pandas, where it is installed, to convert values.
+    assert not modules & {*HEAVY, "tfx_bsl"} - {"numpy", "pandas"}

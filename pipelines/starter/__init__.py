@@ -1,0 +1,1 @@
+"""Writes the files that a new project starts with: `tfx-distribute init`."""

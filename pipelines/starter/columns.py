@@ -1,0 +1,144 @@
+"""Reads the columns of data files, to choose a first model for them.
+
+Imports TensorFlow for TFRecord files only.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tfx_distribute.components.example_gen import csv_rows
+from tfx_distribute.trainer_module.errors import DataError
+
+MAX_ROWS = 100_000
+_MAX_RECORD_BYTES = 64 << 20  # of all TFRecords that are read, which may be images
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the data.
+
+    Attributes:
+      name: Its name.
+      values: A value for each row: an int, a float, a str, or bytes that are not text;
+        a tuple where a row has several, None where it has none.
+      is_moment: True if the integers stand for moments.
+    """
+
+    name: str
+    values: Sequence[Any]
+    is_moment: bool = False
+
+    @property
+    def present(self) -> list[Any]:
+        """Returns the values without gaps, which are None or NaN."""
+        return [value for value in self.values if value is not None and value == value]
+
+    @property
+    def has_gaps(self) -> bool:
+        """Returns True if a row has no value."""
+        return len(self.present) < len(self.values)
+
+
+def read(source: str, files: Sequence[Path]) -> list[Column]:
+    """Reads the first rows of files, at most `MAX_ROWS`, with the types of examples.
+
+    ```python
+    read("csv", [Path("data.csv")])[0].values  # [3, None, 5]
+    ```
+
+    Args:
+      source: `csv`, `parquet` or `tfrecord`.
+      files: Local files of this kind.
+
+    Raises:
+      DataError: A file cannot be read.
+    """
+    readers = {"csv": _read_csv, "parquet": _read_parquet, "tfrecord": _read_tfrecord}
+    return readers[source]([str(file) for file in files])
+
+
+def _open(file: str) -> IO[bytes]:
+    return open(file, "rb")
+
+
+def _read_csv(files: Sequence[str]) -> list[Column]:
+    names = csv_rows.common_columns(files, _open)
+    rows: list[list[str]] = []
+    for file in files:
+        with _open(file) as stream:
+            numbered = itertools.islice(csv_rows.read(stream, file)[1], MAX_ROWS - len(rows))
+            rows += [cells for _, cells in numbered]
+    if not rows:
+        raise DataError(f"{files[0]} has a header but no rows")
+    return [Column(name, _parse(cells)) for name, cells in zip(names, zip(*rows, strict=True), strict=True)]
+
+
+def _parse(cells: Sequence[str]) -> list[Any]:
+    """Converts cells to the type that the whole column has in examples."""
+    for number_type in (int, float):
+        try:
+            values = [number_type(cell) if cell else None for cell in cells]
+        except ValueError:
+            continue
+        if number_type is int and any(value is not None and abs(value) >= 2**63 for value in values):
+            break
+        return values
+    return [cell or None for cell in cells]
+
+
+def _read_parquet(files: Sequence[str]) -> list[Column]:
+    from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
+
+    kinds = parquet_columns.inspect(files, _open)
+    values: dict[str, list[Any]] = {name: [] for name in kinds}
+    rows = 0
+    for batch in _read_batches(files):
+        for name, lists in zip(batch.schema.names, batch.columns, strict=True):
+            values[name] += map(_to_value, lists.to_pylist())
+        rows += len(batch)
+        if rows >= MAX_ROWS:
+            break
+    return [Column(name, values[name], kind.startswith(("date", "timestamp"))) for name, kind in kinds.items()]
+
+
+def _read_batches(files: Sequence[str]) -> Iterator[Any]:
+    from tfx_distribute.components.example_gen import parquet_columns
+
+    for file in files:
+        with _open(file) as stream:
+            yield from parquet_columns.read(stream, file, 0, 1)
+
+
+def _read_tfrecord(files: Sequence[str]) -> list[Column]:
+    import tensorflow as tf
+
+    from tfx_distribute.components.example_gen import records
+
+    rows: list[dict[str, Any]] = []
+    num_bytes = 0
+    batches = itertools.chain.from_iterable(records.read(file, 0, 1) for file in files)
+    for record in itertools.chain.from_iterable(batches):
+        features = tf.train.Example.FromString(record).features.feature
+        kinds = {name: feature.WhichOneof("kind") for name, feature in features.items()}
+        rows.append({name: _to_value(getattr(features[name], kind).value) for name, kind in kinds.items() if kind})
+        num_bytes += len(record)
+        if len(rows) == MAX_ROWS or num_bytes > _MAX_RECORD_BYTES:
+            break
+    names = sorted({name for row in rows for name in row})
+    return [Column(name, [row.get(name) for row in rows]) for name in names]
+
+
+def _to_value(values: Iterable[Any] | None) -> Any:
+    """Converts the values of a feature: one, a tuple of several, or None."""
+    converted = tuple(_to_text(value) if isinstance(value, bytes) else value for value in values or ())
+    return converted if len(converted) > 1 else converted[0] if converted else None
+
+
+def _to_text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

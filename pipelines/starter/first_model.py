@@ -1,0 +1,136 @@
+"""Chooses a first model for the columns of a table: what it predicts, and from what."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfx_distribute.pipelines.starter.columns import Column
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+MAX_CLASSES = 20  # of a label of integers; with more, it is a quantity
+MIN_CLASS_ROWS = 2  # one to train on, one to evaluate on
+MIN_WORDS = 3  # of the average text that is read word by word
+
+_ID = re.compile(r"(.*[\W_])?(id|Id|ID)|.*[a-z](Id|ID)")
+
+
+@dataclass(frozen=True)
+class FirstModel:
+    """A first model.
+
+    Attributes:
+      label: The column that it predicts.
+      classes: Value of the label -> its rows; empty if the label is a quantity.
+      numbers: Columns to scale.
+      categories: Columns of texts that repeat.
+      texts: Columns of texts to read word by word.
+      left_out: Name of a column that it does not read -> why.
+    """
+
+    label: Column
+    classes: Counter[Any]
+    numbers: list[Column] = field(default_factory=list)
+    categories: list[Column] = field(default_factory=list)
+    texts: list[Column] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[Column]:
+        """Returns the columns that it reads."""
+        return [*self.numbers, *self.categories, *self.texts]
+
+
+def choose(columns: Sequence[Column], label: str) -> FirstModel:
+    """Chooses a first model.
+
+    ```python
+    choose(columns.read("csv", [Path("iris.csv")]), "species").classes
+    # Counter({"setosa": 50, "versicolor": 50, "virginica": 50})
+    ```
+
+    Args:
+      columns: The data.
+      label: Name of the column to predict.
+
+    Raises:
+      ConfigurationError: There is no such column, or nothing to predict it from.
+    """
+    by_name = {column.name: column for column in columns}
+    if label not in by_name:
+        raise ConfigurationError(f"--label {label}: there is no such column; write one of {', '.join(by_name)}")
+    if problem := _find_label_problem(by_name[label]):
+        raise ConfigurationError(f"--label {label}: {problem}")
+    model = FirstModel(by_name[label], _count_classes(by_name[label]))
+    for column in columns:
+        if column is model.label:
+            continue
+        if problem := _find_problem(column) or _find_identifier(column):
+            model.left_out[column.name] = problem
+        elif not isinstance(column.present[0], str):
+            model.numbers.append(column)
+        else:
+            (model.categories if _repeats(column) else model.texts).append(column)
+    if not model.inputs:
+        reasons = "".join(f"; {name}: {reason}" for name, reason in model.left_out.items())
+        raise ConfigurationError(f"--label {label}: there is no column to predict it from; add one to the data{reasons}")
+    return model
+
+
+def _find_label_problem(label: Column) -> str:
+    """Returns why a column cannot be predicted; empty if it can."""
+    values = label.present
+    if problem := _find_problem(label):
+        return f"{problem}; name another column"
+    if label.has_gaps:
+        gaps = len(label.values) - len(values)
+        return f"{gaps} of {len(label.values)} rows have no value; remove these rows, or name another column"
+    if isinstance(values[0], tuple):
+        return "its rows have several values; name a column with one"
+    if isinstance(values[0], str) and not _repeats(label):
+        return "nearly every row has a text of its own; name a column whose values repeat, or one of numbers"
+    if any(len(str(value).splitlines()) > 1 for value in values):
+        return "a value has a line break, with which it cannot be a class; remove the line breaks"
+    if rare := [value for value, rows in _count_classes(label).items() if rows < MIN_CLASS_ROWS]:
+        return f"{rare[0]!r} is in one row only; remove this row, or give it another value"
+    return ""
+
+
+def _count_classes(label: Column) -> Counter[Any]:
+    rows = Counter(label.present)
+    is_quantity = isinstance(label.present[0], float) or (isinstance(label.present[0], int) and len(rows) > MAX_CLASSES)
+    return Counter() if is_quantity else rows
+
+
+def _find_problem(column: Column) -> str:
+    """Returns why a model cannot use a column; empty if it can."""
+    values = column.present
+    if not values:
+        return "it is empty"
+    if column.is_moment:
+        return "it holds moments; compute what counts, such as the hour, in preprocessing_fn"
+    if any(isinstance(value, bytes) for value in values):
+        return "it holds bytes that are not text"
+    lengths = {len(value) if isinstance(value, tuple) else 1 for value in column.values}
+    if lengths != {1} and (len(lengths) > 1 or not isinstance(values[0][0], int | float)):
+        return "its rows have several values"
+    if len(set(values)) == 1 and not (column.has_gaps and isinstance(values[0], str)):
+        return "every row has the same value"
+    return ""
+
+
+def _find_identifier(column: Column) -> str:
+    """Returns why a column only tells rows apart; empty if it says more."""
+    values = column.present
+    if isinstance(values[0], str):
+        is_text = sum(len(value.split()) for value in values) >= MIN_WORDS * len(values)
+        return "" if is_text or _repeats(column) else "nearly every row has a text of its own"
+    if isinstance(values[0], int) and len(set(values)) == len(values):
+        is_counter = max(values) - min(values) == len(values) - 1
+        return "it numbers the rows" if is_counter or _ID.fullmatch(column.name) else ""
+    return ""
+
+
+def _repeats(column: Column) -> bool:
+    return 2 * len(set(column.present)) <= len(column.present)

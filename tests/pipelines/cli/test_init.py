@@ -1,0 +1,375 @@
+"""Tests `init`: what it writes for which data, what it refuses, and that it runs."""
+
+import ast
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from click.testing import CliRunner
+from pyarrow import parquet
+
+from tfx_distribute.pipelines.cli import init as init_lib
+from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+
+STRANGE = ["class", "petal length", "price.eur", "is-new", 'a "quote"', "label", "examples", "größe"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def init(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, ["init", *words])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def write_csv(columns: dict[str, list[Any]], file: str = "data.csv") -> None:
+    """Writes columns as CSV; None is a gap."""
+
+    def cell(value: object) -> str:
+        text = "" if value is None else str(value)
+        return '"' + text.replace('"', '""') + '"' if re.search('[",\n]', text) else text
+
+    rows = [list(columns), *zip(*columns.values(), strict=True)]
+    Path(file).write_text("".join(",".join(map(cell, row)) + "\n" for row in rows))
+
+
+def constants_of(folder: str = "mine") -> dict[str, Any]:
+    """Returns the constants of a written model."""
+    constants: dict[str, Any] = {}
+    for node in ast.parse(Path(folder, "model.py").read_text()).body:
+        if isinstance(node, ast.Assign):
+            (target,) = node.targets
+            names, value = ast.unparse(target).strip("()").split(", "), ast.literal_eval(node.value)
+            constants |= zip(names, value if len(names) > 1 else [value], strict=True)
+    return constants
+
+
+def check_written(folder: str = "mine") -> PipelineSpec:
+    """Checks that a project is valid, and that its files are formatted."""
+    validated = CliRunner().invoke(main, ["validate", f"{folder}/pipeline.yaml"])
+    assert validated.exit_code == 0, validated.output
+    for check in (["check", "--select", "E,F,W,I,B,UP,SIM", "--ignore", "E501"], ["format", "--diff"]):
+        checked = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache", "."],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+    return PipelineSpec.model_validate(yaml.safe_load(Path(folder, "pipeline.yaml").read_text()))
+
+
+NUMBERS = [1.5, 2.5, 1.5, 4.0, 5.0, 7.25, 3.0, 0.5]
+TEXTS = ["a", "b", "a", "b", "a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("column", "constant"),
+    [
+        (NUMBERS, "NUMBERS"),
+        ([3, 1, 3, 5, 9, 2, 6, 40], "NUMBERS"),
+        ([3, None, 3, 5, 9, 2, 6, 40], "NUMBERS"),
+        (["true", "false"] * 4, "CATEGORIES"),
+        (["true", None] * 4, "CATEGORIES"),
+        (["x y z", "a b c"] * 4, "CATEGORIES"),
+        ([f"these are\n{number} words" for number in range(8)], "TEXTS"),
+        ([f"92233720368547758{number % 2}8" for number in range(8)], "CATEGORIES"),
+    ],
+)
+@pytest.mark.parametrize("label", ["y", "z"])
+def test_kinds_of_columns(column, constant, label):
+    write_csv({"x": column, "y": TEXTS, "z": [number / 3 for number in range(8)]})
+    init("mine", "--from", "data.csv", "--label", label)
+    check_written()
+    assert "x" in constants_of()[constant]
+    assert ("_fill" in Path("mine/model.py").read_text()) == (None in column)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ([None] * 8, "it is empty"),
+        ([3] * 8, "every row has the same value"),
+        (["a"] * 8, "every row has the same value"),
+        ([5, 6, 7, 8, 12, 11, 10, 9], "it numbers the rows"),
+        ([f"ticket-{number}" for number in range(8)], "nearly every row has a text of its own"),
+    ],
+)
+def test_columns_that_are_left_out_are_named(column, reason):
+    write_csv({"x": column, "other": NUMBERS, "y": TEXTS})
+    output = init("mine", "--from", "data.csv", "--label", "y")
+    assert f"left out    x: {reason}\n" in output
+    assert constants_of()["NUMBERS"] == ["other"]
+
+
+@pytest.mark.parametrize("name", ["id", "user_id", "userId", "ID"])
+def test_identifiers_with_holes_are_known_by_their_name(name):
+    write_csv({name: [1, 5, 17, 2, 40, 33, 21, 90], "other": NUMBERS, "y": TEXTS})
+    assert f"left out    {name}: it numbers the rows\n" in init("mine", "--from", "data.csv", "--label", "y")
+
+
+@pytest.mark.parametrize("column", [NUMBERS, ["a", "b"] * 4, [f"number {number} of these" for number in range(8)]])
+def test_a_single_column_is_not_joined_with_others(column):
+    write_csv({"x": column, "y": TEXTS})
+    init("mine", "--from", "data.csv", "--label", "y")
+    check_written()
+    assert ("concatenate" in Path("mine/model.py").read_text()) == (column == ["a", "b"] * 4)
+
+
+def test_a_number_that_ends_like_an_identifier_is_kept():
+    write_csv({"paid": [1, 5, 17, 2, 40, 33, 21, 90], "y": TEXTS})
+    init("mine", "--from", "data.csv", "--label", "y")
+    assert constants_of()["NUMBERS"] == ["paid"]
+
+
+def test_text_label():
+    write_csv({"x": NUMBERS, "y": ["yes", "no", "no", "no", "no", "yes", "yes", "no"]})
+    assert "predicts    y: one of 2 classes, from 8 rows\n" in init("mine", "--from", "data.csv", "--label", "y")
+    spec = check_written()
+    assert spec.trainer.label == {"probabilities": "label"}
+    assert spec.evaluate.metrics["SparseCategoricalAccuracy"].lower_bound == 0.62
+    assert 'better than always answering "no"' in Path("mine/pipeline.yaml").read_text()
+
+
+def test_label_of_few_integers_is_a_class():
+    write_csv({"x": NUMBERS, "y": [1, 5, 5, 1, 1, 5, 5, 5]})
+    assert "y: one of 2 classes" in init("mine", "--from", "data.csv", "--label", "y")
+
+
+def test_label_of_many_integers_is_a_number():
+    write_csv({"x": [number % 7 for number in range(50)], "y": list(range(50))})
+    assert "y: a number" in init("mine", "--from", "data.csv", "--label", "y")
+    assert constants_of()["LABEL_MEAN"] == 24.5
+
+
+def test_decimal_label():
+    write_csv({"x": NUMBERS, "y": [200_010.5 + 1000 * number for number in range(8)]})
+    assert "predicts    y: a number, from 8 rows\n" in init("mine", "--from", "data.csv", "--label", "y")
+    spec = check_written()
+    assert spec.trainer.label == "label"
+    assert spec.evaluate.metrics["RootMeanSquaredError"].upper_bound == 2290
+    assert constants_of() == {"LABEL": "y", "LABEL_MEAN": 203_510, "LABEL_DEVIATION": 2290, "NUMBERS": ["x"]}
+
+
+def test_strange_names():
+    write_csv({**{name: NUMBERS for name in STRANGE}, "the label": TEXTS})
+    init("mine", "--from", "data.csv", "--label", "the label")
+    check_written()
+    assert constants_of()["NUMBERS"] == STRANGE
+
+
+def test_thirty_columns():
+    names = [f"measurement number {number}" for number in range(30)]
+    write_csv({**{name: NUMBERS for name in names}, "y": TEXTS})
+    init("mine", "--from", "data.csv", "--label", "y")
+    check_written()
+    assert constants_of()["NUMBERS"] == names
+
+
+def test_parquet():
+    table = {
+        "vector": [[1.0, 2.5], [0.5, 2.0]] * 4,
+        "ragged": [[1], [1, 2]] * 4,
+        "flag": [True, False, None, True] * 2,
+        "day": pa.array(range(8), pa.date32()),
+        "image": [b"\xff\x00", b"\xff\x01"] * 4,
+        "y": pa.array(TEXTS).dictionary_encode(),
+    }
+    parquet.write_table(pa.table(table), "data.parquet")
+    output = init("mine", "--from", "data.parquet", "--label", "y")
+    assert "left out    ragged: its rows have several values\n" in output
+    assert "left out    day: it holds moments" in output
+    assert "left out    image: it holds bytes that are not text\n" in output
+    assert check_written().data.source[0] == "parquet"
+    assert constants_of()["NUMBERS"] == ["vector", "flag"]
+    assert '"vector": [1.0, 2.5], "flag": [1]' in Path("mine/ask.py").read_text()
+
+
+def test_tfrecord():
+    import tensorflow as tf
+
+    with tf.io.TFRecordWriter("data.tfrecord") as writer:
+        for number in range(8):
+            example = tf.train.Example()
+            example.features.feature["x"].float_list.value.append(number / 3)
+            if number % 2:
+                example.features.feature["count"].int64_list.value.append(number * number)
+            example.features.feature["y"].bytes_list.value.append(TEXTS[number].encode())
+            writer.write(example.SerializeToString())
+    init("mine", "--from", "data.tfrecord", "--label", "y")
+    assert check_written().data.source[0] == "tfrecord"
+    assert constants_of()["NUMBERS"] == ["count", "x"]
+
+
+def test_a_folder_of_files_elsewhere():
+    Path("big data").mkdir()
+    for number in range(2):
+        write_csv({"x": NUMBERS, "y": TEXTS}, f"big data/{number}.csv")
+    output = init("projects/mine", "--from", "big data", "--label", "y")
+    assert "from 16 rows" in output
+    assert check_written("projects/mine").data.csv.endswith("big data")
+    assert 'csv: "../../big data"' in Path("projects/mine/pipeline.yaml").read_text()
+
+
+def test_only_the_first_rows_are_read(monkeypatch):
+    monkeypatch.setattr("tfx_distribute.pipelines.starter.columns.MAX_ROWS", 6)
+    write_csv({"x": NUMBERS, "y": TEXTS})
+    assert "from 6 rows" in init("mine", "--from", "data.csv", "--label", "y")
+
+
+def test_without_data_it_writes_irises():
+    assert "predicts    species: one of 3 classes, from 150 rows\n" in init("mine")
+    assert sorted(os.listdir("mine")) == [
+        ".gitignore",
+        "README.md",
+        "ask.py",
+        "iris.csv",
+        "model.py",
+        "pipeline.yaml",
+        "test_model.py",
+    ]
+    assert check_written().name == "mine"
+
+
+@pytest.mark.parametrize("example", init_lib.EXAMPLES)
+def test_examples(example):
+    """Copies have the names of the project."""
+    init("mine", "--example", example)
+    for file in Path("mine").iterdir():
+        text = file.read_text()
+        assert f"examples/{example}" not in text, file
+        assert f"runs/{example}" not in text, file
+        if file.suffix == ".yaml":
+            assert re.search(r"^name: mine(-[a-z-]+)?$", text, re.M)
+            words = ["-p", "base_model=latest_blessed"] if file.name == "fine_tune.yaml" else []
+            validated = CliRunner().invoke(main, ["validate", str(file), *words])
+            assert validated.exit_code == 0, validated.output
+
+
+def test_examples_are_those_of_the_checkout(request):
+    assert set(init_lib.EXAMPLES) == {folder.name for folder in (request.config.rootpath / "examples").iterdir()}
+
+
+DATA = {"x": NUMBERS, "gap": [None, *NUMBERS[1:]], "one": ["a"] * 8, "rare": [*"aaaaaab", "a"], "own": [*"abcdefgh"]}
+DATA["break"] = ["a\nb", "c"] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("My_Model",), "'My_Model' is not a valid name of a pipeline, which has lower-case letters, digits and hyphens, at "
+         "most 63; use e.g. my-model"),
+        (("taken",), "taken: already exists, and is not an empty folder; use another name, or remove it"),
+        (("data.csv/x",), "data.csv"),
+        (("mine", "--from", "data.csv"), "--from and --label: belong together; write --from FILE --label COLUMN"),
+        (("mine", "--label", "x"), "--from and --label: belong together"),
+        (("mine", "--from", "data.csv", "--label", "x", "--example", "taxi"), "--example: an example has data of its own"),
+        (("mine", "--from", "data.csv", "--label", "y"),
+         "--label y: there is no such column; write one of x, gap, one, rare, own, break"),
+        (("mine", "--from", "data.csv", "--label", "gap"), "--label gap: 1 of 8 rows have no value; remove these rows"),
+        (("mine", "--from", "data.csv", "--label", "one"), "--label one: every row has the same value; name another column"),
+        (("mine", "--from", "data.csv", "--label", "rare"), "--label rare: 'b' is in one row only; remove this row"),
+        (("mine", "--from", "data.csv", "--label", "own"), "--label own: nearly every row has a text of its own"),
+        (("mine", "--from", "data.csv", "--label", "break"), "--label break: a value has a line break"),
+        (("mine", "--from", "data.xlsx", "--label", "x"),
+         "--from: data.xlsx has none of the endings .csv, .parquet and .tfrecord"),
+        (("mine", "--from", "none.csv", "--label", "x"), "--from: none.csv does not exist"),
+        (("mine", "--from", "text.parquet", "--label", "x"), "text.parquet is not a Parquet file"),
+        (("mine", "--from", "broken.csv", "--label", "x"), "broken.csv, line 2"),
+        (("mine", "--from", "single.csv", "--label", "x"), "--label x: there is no column to predict it from"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(words, message):
+    write_csv(DATA)
+    write_csv({"x": NUMBERS, "y": [1] * 8}, "single.csv")
+    Path("broken.csv").write_text("a,b\n1\n")
+    Path("text.parquet").write_text("text")
+    Path("data.xlsx").write_text("text")
+    Path("taken").mkdir()
+    Path("taken", "mine.py").write_text("")
+    before = sorted(Path().rglob("*"))
+    assert message in init(*words, code=2)
+    assert sorted(Path().rglob("*")) == before, "nothing is written"
+
+
+def test_the_current_folder():
+    Path("empty").mkdir()
+    os.chdir("empty")
+    init(".")
+    assert yaml.safe_load(Path("pipeline.yaml").read_text())["name"] == "empty"
+
+
+def run_generated_test(folder: Path) -> None:
+    """Runs the test of a project as its user does."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
+        cwd=folder.parent,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TF_USE_LEGACY"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def ask_newest(folder: Path, **row: list[Any]) -> dict[str, Any]:
+    """Asks the pushed model as `ask.py` of a project does."""
+    import importlib.util
+
+    location = importlib.util.spec_from_file_location("ask", folder / "ask.py")
+    module = importlib.util.module_from_spec(location)
+    location.loader.exec_module(module)
+    return module.ask(folder.parent / "runs" / folder.name / "serving", {**module.ROW, **row})
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)  # the pipeline runs twice, once in its own test
+def test_a_classifier_runs_passes_its_test_and_answers(command, tmp_path):
+    chance = random.Random(0)  # noqa: S311
+    kinds = [chance.choice(["good", "bad", "ugly"]) for _ in range(300)]
+    words = {"good": "this is\nreally fine", "bad": 'not a "nice" thing', "ugly": "ärgerlich, so sad"}
+    columns: dict[str, list[Any]] = {
+        name: [None if chance.random() < 0.1 else chance.gauss(len(kind), 1) for kind in kinds] for name in STRANGE
+    }
+    columns |= {f"noise {number}": [chance.randrange(100) for _ in kinds] for number in range(20)}
+    columns["shape"] = [None if chance.random() < 0.1 else kind[0] + chance.choice("xy") for kind in kinds]
+    columns["a review/text"] = [f"{words[kind]} {chance.random()}" for kind in kinds]
+    columns["the kind"] = kinds
+    write_csv(columns)
+    init("mine", "--from", "data.csv", "--label", "the kind")
+    run = command("run", "mine/pipeline.yaml", "-p", "epochs=5")
+    assert run.code == 0, run.output
+    assert ask_newest(tmp_path / "mine", shape=[b"bx"])["class"] in (b"good", b"bad", b"ugly")
+    run_generated_test(tmp_path / "mine")
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(600)  # the pipeline runs twice, once in its own test
+def test_a_regression_runs_passes_its_test_and_answers(command, tmp_path):
+    areas = [40 + number % 90 for number in range(300)]
+    table = {
+        "area": areas,
+        "position": [[number / 300, 1.0] for number in range(300)],
+        "has garden": [number % 3 == 0 for number in range(300)],
+        "price": [3000.0 * area + number for number, area in enumerate(areas)],
+    }
+    parquet.write_table(pa.table(table), "data.parquet")
+    init("houses", "--from", "data.parquet", "--label", "price")
+    run = command("run", "houses/pipeline.yaml", "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    assert run.code == 0, run.output
+    small, large = (ask_newest(tmp_path / "houses", area=[area])["outputs"][0] for area in (50, 120))
+    assert small == pytest.approx(150_000, rel=0.2)
+    assert large == pytest.approx(360_000, rel=0.2)
+    run_generated_test(tmp_path / "houses")

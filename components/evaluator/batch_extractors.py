@@ -11,7 +11,7 @@ import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis import constants
-from tensorflow_model_analysis.extractors import slice_key_extractor, unbatch_extractor
+from tensorflow_model_analysis.extractors import slice_key_extractor
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.utils import util
 
@@ -33,8 +33,7 @@ def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tens
     defaults = tfma.default_extractors(
         eval_shared_model=eval_shared_model, eval_config=eval_config, tensor_adapter_config=tensor_adapter_config
     )
-    stages = [extractor.stage_name for extractor in defaults]
-    batched = defaults[: stages.index(unbatch_extractor.UNBATCH_EXTRACTOR_STAGE_NAME)]
+    batched, _ = extractors.divide(defaults, eval_config)
     # The name of TFMA's stage, after which its evaluator runs.
     name = slice_key_extractor.SLICE_KEY_EXTRACTOR_STAGE_NAME
     return [*batched, tfma.extractors.Extractor(name, beam.ParDo(_SliceBatches(eval_config)))]

@@ -1,20 +1,24 @@
-"""Slices the examples of an evaluation by their texts, not by ids of a vocabulary.
+"""Changes what TFMA extracts from examples and models.
 
-TFMA slices by transformed features first. Of a text that the transform has mapped to
-an id under the same name, a reader could not tell which text a slice is.
+Examples are sliced by their texts, not by ids of a vocabulary: TFMA slices by
+transformed features first, and of a text that the transform has mapped to an id under
+the same name, a reader could not tell which text a slice is.
+
+The only output of a model keeps its name where its label has one; TFMA drops it, and
+would not find the predictions for that label.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import apache_beam as beam
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis import constants
-from tensorflow_model_analysis.extractors import slice_key_extractor
+from tensorflow_model_analysis.extractors import slice_key_extractor, unbatch_extractor
 
 
 def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
-    """Returns TFMA's extractors, with texts in place of ids before it slices.
+    """Returns TFMA's extractors and ours.
 
     The Evaluator's executor calls this function of its module.
 
@@ -26,11 +30,35 @@ def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tens
     extractors = tfma.default_extractors(
         eval_shared_model=eval_shared_model, eval_config=eval_config, tensor_adapter_config=tensor_adapter_config
     )
+    batched, single = divide(extractors, eval_config)
     names = find_sliced_texts(eval_config)
-    stages = [extractor.stage_name for extractor in extractors]
+    stages = [extractor.stage_name for extractor in single]
     place = stages.index(slice_key_extractor.SLICE_KEY_EXTRACTOR_STAGE_NAME)
     texts = tfma.extractors.Extractor("TextsOfSlices", beam.Map(use_texts, names=names))
-    return [*extractors[:place], texts, *extractors[place:]]
+    return [*batched, *single[:place], texts, *single[place:]]
+
+
+def divide(extractors: list[Any], config: tfma.EvalConfig) -> tuple[list[Any], list[Any]]:
+    """Returns the extractors of batches, with ours, and those of single examples."""
+    stages = [extractor.stage_name for extractor in extractors]
+    place = stages.index(unbatch_extractor.UNBATCH_EXTRACTOR_STAGE_NAME)
+    names = tfma.extractors.Extractor("NamesOfOutputs", beam.Map(name_outputs, config=config))
+    return [*extractors[:place], names], extractors[place:]
+
+
+def name_outputs(extracts: dict[str, Any], config: tfma.EvalConfig) -> dict[str, Any]:
+    """Names a model's only output in the extracts as its label names it."""
+    outputs = list(config.model_specs[0].label_keys)
+    if len(outputs) != 1:
+        return extracts
+
+    def name(predictions: Any) -> Any:
+        return predictions if isinstance(predictions, Mapping) else {outputs[0]: predictions}
+
+    predictions = extracts[constants.PREDICTIONS_KEY]
+    has_baseline = len(config.model_specs) > 1
+    named = {model: name(value) for model, value in predictions.items()} if has_baseline else name(predictions)
+    return {**extracts, constants.PREDICTIONS_KEY: named}
 
 
 def find_sliced_texts(config: tfma.EvalConfig) -> set[str]:

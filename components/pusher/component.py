@@ -30,6 +30,8 @@ class Pusher(component.Pusher):
     )
     ```
 
+    `custom_config={"keep": 5}` removes all but the five newest versions after a push.
+
     Component `outputs` contains:
      - `pushed_model`: Channel of type `standard_artifacts.PushedModel`: a copy of the
        model, with custom properties `pushed`, `pushed_destination` and
@@ -44,6 +46,7 @@ class Pusher(component.Pusher):
         # Other executors may push elsewhere.
         if getattr(self.executor_spec, "executor_class", None) is executor.Executor:
             _check_destination(self.exec_properties.get(standard_component_specs.PUSH_DESTINATION_KEY))
+            executor.read_keep(self.exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY))
 
 
 def _check_destination(destination: Any) -> None:

@@ -8,9 +8,27 @@ from tfx import types
 from tfx.components.pusher import executor
 from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
-from tfx.utils import io_utils, proto_utils
+from tfx.utils import io_utils, json_utils, proto_utils
 
 from tfx_distribute.components.pusher import publishing
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+KEEP = "keep"  # key of the Pusher's `custom_config`
+
+
+def read_keep(custom_config: str | None) -> int | None:
+    """Returns how many versions stay in the folder; None for all.
+
+    Args:
+      custom_config: The component's parameter, a dictionary as JSON.
+
+    Raises:
+      ConfigurationError: It is not a positive integer.
+    """
+    keep = (json_utils.loads(custom_config or "null") or {}).get(KEEP)
+    if keep is not None and (not isinstance(keep, int) or keep < 1):
+        raise ConfigurationError(f"custom_config: {KEEP} is {keep!r}; write the number of versions to keep, at least 1")
+    return keep
 
 
 class Executor(executor.Executor):
@@ -29,7 +47,7 @@ class Executor(executor.Executor):
             model_blessing and infra_blessing.
           output_dict: Output artifacts: pushed_model.
           exec_properties: The component's parameters; `push_destination` names the
-            folder.
+            folder, `custom_config` the number of versions to keep.
 
         Raises:
           PushError: The model cannot be copied; existing versions are unchanged.
@@ -52,4 +70,6 @@ class Executor(executor.Executor):
             logging.info("Pushed %s to %s as version %s", model, folder, version)
         else:
             logging.info("%s is in %s already, as version %s", model, folder, version)
+        if keep := read_keep(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)):
+            publishing.keep_newest(folder, keep)
         self._MarkPushed(pushed_model, pushed_destination=os.path.join(folder, version), pushed_version=version)

@@ -88,6 +88,24 @@ def find_served(model: str, folder: str) -> str | None:
         return served if served and _have_same_files(model, os.path.join(folder, served)) else None
 
 
+def keep_newest(folder: str, count: int) -> None:
+    """Removes all versions but the newest; only warns of one that cannot be removed.
+
+    Args:
+      folder: Folder or address that a model server watches.
+      count: How many versions stay, at least 1.
+    """
+    for version in versions.find_all(_list_names(folder))[:-count]:
+        path = os.path.join(folder, version)
+        if "://" not in folder:
+            staging = os.path.join(folder, f"{STAGING_PREFIX}{uuid.uuid4().hex}")
+            with contextlib.suppress(OSError):  # another push was faster, or it is a mounted bucket
+                os.rename(path, staging)  # servers see it whole or not at all
+                path = staging
+        storage.discard(path)
+        logging.info("push: removed version %s of %s, of which the newest %d are kept", version, folder, count)
+
+
 @contextlib.contextmanager
 def explaining_errors(folder: str) -> Iterator[None]:
     """Replaces errors of the file system with a PushError that names the folder."""

@@ -15,5 +15,9 @@ def find_newest(names: Iterable[str]) -> str | None:
     Args:
       names: Names of the folder's entries; names that are not versions are ignored.
     """
-    versions = (name for name in names if name.isascii() and name.isdigit() and int(name) <= MAX_VERSION)
-    return max(versions, key=int, default=None)
+    return max(find_all(names), key=int, default=None)
+
+
+def find_all(names: Iterable[str]) -> list[str]:
+    """Returns the versions among the names of a folder's entries, the oldest first."""
+    return sorted((name for name in names if name.isascii() and name.isdigit() and int(name) <= MAX_VERSION), key=int)

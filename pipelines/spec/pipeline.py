@@ -323,6 +323,9 @@ class Push(SpecModel):
     directory: str | None = None
     """Folder to copy to, with a numbered subfolder for each model. Default:
     `<root>/serving`, which is refused where another pipeline pushes to it."""
+    keep: int | None = Field(None, ge=1)
+    """How many versions stay in the folder: after a push, older ones are removed.
+    Default: all."""
 
 
 class PipelineSpec(SpecModel):

@@ -30,6 +30,7 @@ from tfx_distribute.components import Evaluator, Pusher, Sharder, StatisticsGen,
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver
+from tfx_distribute.components.pusher.executor import KEEP
 from tfx_distribute.pipelines.spec import beam
 from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
@@ -200,7 +201,9 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         destination = pusher_pb2.PushDestination(
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=paths.push_directory)
         )
-        nodes.append(Pusher(model=trainer.outputs["model"], model_blessing=blessing, push_destination=destination))
+        keep = {KEEP: spec.push.keep} if spec.push.keep else None
+        model = trainer.outputs["model"]
+        nodes.append(Pusher(model=model, model_blessing=blessing, push_destination=destination, custom_config=keep))
     for node in nodes:
         if isinstance(node, base_component.BaseComponent):
             add_to_cache_key(node, file_fingerprints.get(node.id, ""))

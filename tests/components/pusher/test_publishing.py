@@ -223,7 +223,7 @@ def test_file_system_without_room(model, serving):
     assert (read_only["older"], read_only["names"]) == (True, ["1"])
 
 
-def push(model, serving, archive, blessed):
+def push(model, serving, archive, blessed, custom_config=None):
     """Runs the executor as TFX does."""
     trained, blessing, pushed = (
         standard_artifacts.Model(),
@@ -236,7 +236,7 @@ def push(model, serving, archive, blessed):
     executor.Executor().Do(
         {"model": [trained], "model_blessing": [blessing]},
         {"pushed_model": [pushed]},
-        {"push_destination": json.dumps(destination)},
+        {"push_destination": json.dumps(destination), "custom_config": json.dumps(custom_config)},
     )
     return pushed
 
@@ -273,6 +273,28 @@ def test_executor_does_not_push_what_is_served(model, serving, tmp_path):
     push(model, serving, tmp_path / "fourth", blessed=1)
     assert pushing.contents(pushing.served(serving)) == pushing.contents(model)
     assert len(os.listdir(serving)) == 1 + 3
+
+
+@pytest.mark.parametrize("is_bucket", [False, True])
+def test_executor_keeps_the_newest_versions(model, serving, tmp_path, monkeypatch, is_bucket):
+    if is_bucket:  # as gcsfuse mounts one
+        monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "not implemented")))
+    (serving / "notes").mkdir()
+    for version in ("9", "10", "200"):
+        shutil.copytree(model, serving / version)
+    (serving / "200" / "assets" / "vocabulary").write_bytes(b"another")
+    pushed = push(model, serving, tmp_path / "archive", 1, {"keep": 2}).get_string_custom_property("pushed_version")
+    assert {*os.listdir(serving)} == {"notes", "200", pushed}
+    push(model, serving, tmp_path / "again", 1, {"keep": 1})
+    assert {*os.listdir(serving)} == {"notes", pushed}
+
+
+@pytest.mark.parametrize("keep", [0, -1, "5"])
+def test_number_of_versions_to_keep_is_checked(keep):
+    destination = pusher_pb2.PushDestination(filesystem={"base_directory": "/serving"})
+    model = types.Channel(type=standard_artifacts.Model)
+    with pytest.raises(ConfigurationError, match="^custom_config: keep is .*; write the number of versions to keep"):
+        Pusher(model=model, push_destination=destination, custom_config={"keep": keep})
 
 
 def test_what_is_served_has_the_same_files(model, serving):

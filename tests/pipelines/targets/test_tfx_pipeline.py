@@ -71,8 +71,9 @@ def test_smallest_pipeline(spec):
 
 def test_whole_pipeline_with_a_baseline(spec):
     change = Evaluate(metrics={"AUC": Metric(lower_bound=0.5, change=Change(absolute=-0.1))}, slices=[["x"]])
-    pipeline = build(spec.model_copy(update={"transform": Transform(), "evaluate": change, "push": Push()}))
+    pipeline = build(spec.model_copy(update={"transform": Transform(), "evaluate": change, "push": Push(keep=5)}))
     assert set(ids(pipeline)) >= {"Transform", "latest-blessed-model", "Trainer", "Evaluator", "Pusher"}
+    assert json.loads(node(pipeline, "Pusher").exec_properties["custom_config"]) == {"keep": 5}
     config = json.loads(node(pipeline, "Evaluator").exec_properties["eval_config"])
     (metric,) = config["metrics_specs"][0]["metrics"]
     assert (metric["class_name"], json.loads(metric["config"])) == ("AUC", {"name": "AUC"})

@@ -4,6 +4,7 @@ import contextlib
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from absl import logging
@@ -54,7 +55,9 @@ class Executor(executor.Executor):
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
         exec_properties_of_tfx, computing = _with_extractors(_with_total_weights(exec_properties))
-        with computing:
+        # TFMA has TensorFlow write an error with all values of each batch, for nobody:
+        # docs/upstream.md.
+        with computing, np.printoptions(threshold=0):
             super().Do(input_dict, output_dict, exec_properties_of_tfx)
         blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)
         if exec_properties.get(REPORT):

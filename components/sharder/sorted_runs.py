@@ -167,8 +167,10 @@ def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) ->
     before = np.concatenate([[0], np.cumsum(bucket_counts)])  # examples before each bucket
     bucket = int(np.searchsorted(before, first, side="right")) - 1
     end = first + count
-    while before[bucket] < end:
+    last_bucket = int(np.searchsorted(before, end))  # the one after the bucket of the last example
+    while bucket < last_bucket:
         end_bucket = max(bucket + 1, int(np.searchsorted(before, before[bucket] + batch_size, side="right")) - 1)
+        end_bucket = min(end_bucket, last_bucket)
         keys: list[Keys] = []
         examples: list[bytes] = []
         for run in runs:
@@ -178,5 +180,3 @@ def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) ->
         order = np.argsort(np.concatenate(keys))[max(0, first - before[bucket]) : end - before[bucket]]
         yield [examples[index] for index in order.tolist()]
         bucket = end_bucket
-        if bucket == BUCKETS:
-            return

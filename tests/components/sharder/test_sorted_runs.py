@@ -44,6 +44,20 @@ def test_consecutive_buckets_are_one_read(sorted_data, monkeypatch):
     assert sum(map(len, examples)) == run.num_bytes
 
 
+def test_a_shard_reads_little_more_than_its_own(sorted_data, monkeypatch):
+    runs, _ = sorted_data
+    read, seen = sorted_runs.read, []
+
+    def counting(*arguments):
+        keys, examples = read(*arguments)
+        seen.extend(examples)
+        return keys, examples
+
+    monkeypatch.setattr(sorted_runs, "read", counting)
+    assert sum(map(len, sorted_runs.read_merged(runs, 20, 10, batch_size=1000))) == 10
+    assert len(seen) < 20
+
+
 def test_no_two_examples_have_the_same_key():
     positions = np.concatenate([sorted_runs.make_positions(split, file, 0, 1000) for split in (0, 1) for file in (0, 5)])
     assert (

@@ -36,7 +36,7 @@ from tfx_distribute.trainer_module.job import shard_plan
 
 POSITION = "__tfx_distribute_position"  # column of a record batch: each example's place in the input
 # Limits of a record batch, if the first SAMPLED_RECORDS of a file are like the others.
-BATCH_EXAMPLES, BATCH_BYTES = 1000, 4 << 20
+BATCH_EXAMPLES, BATCH_BYTES = 4000, 4 << 20
 SAMPLED_RECORDS = 100
 RUN_BYTES = 64 << 20  # size of the examples that are sorted in memory
 OVERHEAD_BYTES = 100  # memory per example, besides its content

@@ -23,7 +23,7 @@ HEAVY = (
 def imported(code: str) -> set[str]:
     """Returns the modules that some code imports in a new process."""
     tail = "\nimport json, sys; print(json.dumps(sorted(sys.modules)), file=sys.__stdout__)"
-    done = subprocess.run([sys.executable, "-c", code + tail], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code + tail], capture_output=True, text=True, timeout=180, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 

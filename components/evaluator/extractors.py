@@ -4,8 +4,8 @@ Examples are sliced by their texts, not by ids of a vocabulary: TFMA slices by
 transformed features first, and of a text that the transform has mapped to an id under
 the same name, a reader could not tell which text a slice is.
 
-The only output of a model keeps its name where its label has one; TFMA drops it, and
-would not find the predictions for that label.
+If the label is given by output (`label_keys`), the only output of a model gets its name
+back: TFMA drops it, and would then find no predictions for the label.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ from tensorflow_model_analysis.extractors import slice_key_extractor, unbatch_ex
 
 
 def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
-    """Returns TFMA's extractors and ours.
+    """Returns TFMA's extractors, with those that this module adds.
 
     The Evaluator's executor calls this function of its module.
 
@@ -47,7 +47,7 @@ def divide(extractors: list[Any], config: tfma.EvalConfig) -> tuple[list[Any], l
 
 
 def name_outputs(extracts: dict[str, Any], config: tfma.EvalConfig) -> dict[str, Any]:
-    """Names a model's only output in the extracts as its label names it."""
+    """Gives a model's only output the name that `label_keys` has for it."""
     outputs = list(config.model_specs[0].label_keys)
     if len(outputs) != 1:
         return extracts

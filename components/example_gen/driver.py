@@ -12,22 +12,6 @@ from tfx_distribute.components.example_gen.data_files import fingerprint, list_f
 from tfx_distribute.components.example_gen.image_files import find_folder
 
 
-class SourceDriver(driver.FileBasedDriver):
-    """Drives the ExampleGens for data files.
-
-    Paths are taken literally: they have no spans, versions or wildcards.
-    """
-
-    def get_input_processor(
-        self,
-        splits: Iterable[example_gen_pb2.Input.Split],
-        range_config: range_config_pb2.RangeConfig | None = None,
-        input_base_uri: str | None = None,
-    ) -> input_processor.InputProcessor:
-        """Returns the processor that fingerprints the files."""
-        return _SourceFiles(splits, input_base_uri or "")
-
-
 class _SourceFiles(input_processor.InputProcessor):
     def __init__(self, splits: Iterable[example_gen_pb2.Input.Split], input_base: str):
         super().__init__(splits)
@@ -46,8 +30,19 @@ class _SourceFiles(input_processor.InputProcessor):
         return fingerprint(list_files(self._input_base, pattern))
 
 
-class ImageDriver(SourceDriver):
-    """Drives the ExampleGen for images, whose names count: they have the labels."""
+class _SourceImages(_SourceFiles):
+    def fingerprint(self, pattern: str) -> str:
+        folder = find_folder(self._input_base, pattern)
+        return fingerprint([os.path.join(folder, file) for file in images.list_files(folder)], folder)
+
+
+class SourceDriver(driver.FileBasedDriver):
+    """Drives the ExampleGens for data files.
+
+    Paths are taken literally: they have no spans, versions or wildcards.
+    """
+
+    processor: type[_SourceFiles] = _SourceFiles
 
     def get_input_processor(
         self,
@@ -56,13 +51,13 @@ class ImageDriver(SourceDriver):
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
         """Returns the processor that fingerprints the files."""
-        return _SourceImages(splits, input_base_uri or "")
+        return self.processor(splits, input_base_uri or "")
 
 
-class _SourceImages(_SourceFiles):
-    def fingerprint(self, pattern: str) -> str:
-        folder = find_folder(self._input_base, pattern)
-        return fingerprint([os.path.join(folder, file) for file in images.list_files(folder)], folder)
+class ImageDriver(SourceDriver):
+    """Drives the ExampleGen for images, whose labels are in the file names."""
+
+    processor = _SourceImages
 
 
 class PatternDriver(driver.FileBasedDriver):

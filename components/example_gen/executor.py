@@ -229,6 +229,11 @@ def _record(counts: require.Counts, examples: types.Artifact) -> None:
         logging.info("left out %s", counts.describe())
 
 
+def _in_all(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the names that every input split has, in the order of the first."""
+    return [name for name in columns[0] if all(name in others for others in columns)]
+
+
 class CsvExecutor(_Executor):
     """Executor of the ExampleGen for CSV files."""
 
@@ -236,8 +241,7 @@ class CsvExecutor(_Executor):
 
     def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
         """Compares the headers of each split."""
-        first, *others = [csv_rows.common_columns(split_files, open_file) for split_files in files]
-        return [name for name in first if all(name in columns for columns in others)]
+        return _in_all([csv_rows.common_columns(split_files, open_file) for split_files in files])
 
     def reader_arguments(self, parts: beam.PCollection, number: int) -> list[Any]:
         """Returns the types of columns, for which all files are read once more."""
@@ -266,8 +270,7 @@ class ImageExecutor(_Executor):
 
     def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
         """Checks that each image of a split has a label, or a row of the table."""
-        first, *others = [image_files.check(folder, images.list_files(folder), open_file) for (folder,) in files]
-        return [name for name in first if all(name in columns for columns in others)]
+        return _in_all([image_files.check(folder, images.list_files(folder), open_file) for (folder,) in files])
 
 
 class ImportExecutor(_Executor):

@@ -33,7 +33,7 @@ def list_files(
     Hidden files and folders are left out.
 
     Raises:
-      DataError: There is no such folder, or it holds something else.
+      DataError: The folder is missing, or holds files that are not images.
     """
     if not isdir(folder):
         raise DataError(f"{folder} is not a folder, or is not there; {_ADVICE}")
@@ -77,7 +77,8 @@ def check(folder: str, files: Sequence[str], open_file: Callable[[str], Any]) ->
       The names of the features.
 
     Raises:
-      DataError: One has not, there is only one class, or the table cannot be read.
+      DataError: An image has neither, there is only one class, or the table cannot be
+        read.
     """
     images = {file for file in files if file != METADATA}
     if METADATA in files:

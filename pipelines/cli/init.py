@@ -28,8 +28,8 @@ def init(folder: str, data: str | None, label: str | None, example: str | None) 
     """Makes a folder with a pipeline, a model and a test to begin with.
 
     With --from and --label, the model predicts a column of your data from the others: a
-    class if the column has texts or few integers, else a number. With neither, it tells
-    the species of irises. The last part of NAME becomes the name of the pipeline.
+    class if the column has texts or few integers, else a number. With neither, it
+    predicts the species of irises. The last part of NAME becomes the pipeline's name.
     """
     if (data is None) != (label is None):
         refuse("--from and --label: belong together; write --from FILE --label COLUMN")
@@ -56,7 +56,7 @@ def _check_folder(folder: Path) -> str:
     """Returns the name of the pipeline.
 
     Raises:
-      ConfigurationError: It is no name of a pipeline, or the folder has files.
+      ConfigurationError: The name is not valid for a pipeline, or the folder has files.
     """
     from tfx_distribute.pipelines.spec.pipeline import NAME_PATTERN
 
@@ -97,7 +97,7 @@ def _find_source(path: Path) -> str:
     """Returns the key in a pipeline file for the data at a path.
 
     Raises:
-      ConfigurationError: They are of another kind.
+      ConfigurationError: The files have another format.
     """
     from tfx_distribute.components.example_gen.names import is_data_file
 
@@ -106,8 +106,8 @@ def _find_source(path: Path) -> str:
         if names and f".{source}" in names[0]:
             return source
     raise ConfigurationError(
-        f"--from: {path} has none of the endings .csv, .parquet and .tfrecord; rename the data if they are of such a kind, "
-        "or convert them"
+        f"--from: {path} has none of the endings .csv, .parquet and .tfrecord; rename the files if they have one "
+        "of these formats, or convert them"
     )
 
 

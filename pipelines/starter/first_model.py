@@ -55,7 +55,7 @@ def choose(columns: Sequence[Column], label: str) -> FirstModel:
       label: Name of the column to predict.
 
     Raises:
-      ConfigurationError: There is no such column, or nothing to predict it from.
+      ConfigurationError: The column is missing, or no other column can predict it.
     """
     by_name = {column.name: column for column in columns}
     if label not in by_name:

@@ -168,13 +168,14 @@ def test_concurrent_pushes_do_not_share_a_version(model, serving, processes):
     assert [pushing.contents(version) for version in serving.iterdir()] == [pushing.contents(model)] * 4
 
 
+def cannot_rename(source, target):
+    raise OSError(errno.EMFILE, "Too many open files", source)
+
+
 def test_a_mounted_bucket_is_pushed_to_as_a_bucket(model, serving, monkeypatch):
     """Renaming a folder fails there."""
 
-    def fail(source, target):
-        raise OSError(errno.EMFILE, "Too many open files", source)
-
-    monkeypatch.setattr(os, "rename", fail)
+    monkeypatch.setattr(os, "rename", cannot_rename)
     version = publishing.publish(str(model), str(serving))
     assert os.listdir(serving) == [version]
     assert pushing.contents(serving / version) == pushing.contents(model)
@@ -278,7 +279,7 @@ def test_executor_does_not_push_what_is_served(model, serving, tmp_path):
 @pytest.mark.parametrize("is_bucket", [False, True])
 def test_executor_keeps_the_newest_versions(model, serving, tmp_path, monkeypatch, is_bucket):
     if is_bucket:  # as gcsfuse mounts one
-        monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSYS, "not implemented")))
+        monkeypatch.setattr(os, "rename", cannot_rename)
     (serving / "notes").mkdir()
     for version in ("9", "10", "200"):
         shutil.copytree(model, serving / version)

@@ -1,6 +1,7 @@
 IMAGE = registry.example.com/team/digits:1
+PYTHON = .venv/bin/python
 
-.PHONY: env demo test test-line lint unit e2e cluster-test soak cluster-soak bench lock generated models site dist release
+.PHONY: env demo test test-line lint unit e2e cluster-test gpu-test gpu-bench soak cluster-soak bench lock generated models site dist release
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -55,6 +56,11 @@ e2e: env
 # KUBECONFIG, and the image of the digits in it: CONTRIBUTING.md.
 cluster-test: env
 	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster -n 5 --dist loadfile --no-loadscope-reorder --durations=10 tests/cluster
+
+# Compares a GPU with the CPU; `REHEARSE=--rehearse` uses the CPU in its place. Needs a
+# Python with TensorFlow and this package, not TFX.
+gpu-test:
+	$(PYTHON) -m pytest -v -s -m gpu --confcutdir tests/gpu $(REHEARSE) tests/gpu
 
 bench: env
 	.venv/bin/python benchmarks/pipeline_time.py

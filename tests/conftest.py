@@ -34,6 +34,9 @@ from training import TrainingCluster, digits_cluster, write_digits
 from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.job.training_job import TrainingData
 
+# They have fixtures of their own, without TFX, and set TensorFlow's environment.
+collect_ignore = ["gpu"]
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = REPOSITORY / "examples"
 

@@ -70,12 +70,14 @@ class TrainingCluster:
       job: The job to train; arguments of `train` override its fields.
       folder: Folder for logs and other files.
       server: The fork server to use, or None.
+      gpus: GPUs to divide among the processes; None for those of this machine.
       reports: Reports of the processes of the last training.
     """
 
     job: TrainingJob
     folder: Path
     server: object
+    gpus: tuple[str, ...] | None = None
     reports: list[tuple[ClusterTask, Progress]] = field(default_factory=list)
 
     def train(
@@ -112,6 +114,7 @@ class TrainingCluster:
             log_dir=self.logs,
             on_progress=listen,
             server=self.server,  # type: ignore[arg-type]
+            gpus=self.gpus,
         )
         with local_launcher.settings(settings):
             return local_launcher.launch(job, str(self.folder))

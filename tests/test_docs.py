@@ -177,7 +177,7 @@ def test_the_command_line_page_has_every_option_and_exit_code(request):
         assert section, name
         subcommands = command.commands if isinstance(command, click.Group) else {}
         for subcommand in subcommands:
-            assert f"`runs {subcommand}" in section, subcommand
+            assert f"`{name} {subcommand}" in section, subcommand
         for parameter in (parameter for part in (command, *subcommands.values()) for parameter in part.params):
             if isinstance(parameter, click.Option):
                 for option in (*parameter.opts, *([parameter.envvar] if parameter.envvar else [])):

@@ -10,7 +10,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, proto_utils
 
-from tfx_distribute.components.pusher import publishing
+from tfx_distribute.components.pusher import publishing, versions
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 KEEP = "keep"  # key of the Pusher's `custom_config`
@@ -57,6 +57,10 @@ class Executor(executor.Executor):
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed_model)
             return
+        if _is_withdrawn(input_dict):
+            logging.warning("The model is not pushed: a rollback has withdrawn it, see `tfx-distribute models list`")
+            self._MarkNotPushed(pushed_model)
+            return
         model = self.GetModelPath(input_dict)
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination)
@@ -73,3 +77,8 @@ class Executor(executor.Executor):
         if keep := read_keep(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)):
             publishing.keep_newest(folder, keep)
         self._MarkPushed(pushed_model, pushed_destination=os.path.join(folder, version), pushed_version=version)
+
+
+def _is_withdrawn(input_dict: dict[str, list[types.Artifact]]) -> bool:
+    models = input_dict.get(standard_component_specs.MODEL_KEY, [])
+    return any(model.get_int_custom_property(versions.WITHDRAWN) for model in models)

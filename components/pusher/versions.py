@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 MAX_VERSION = 2**63 - 1  # TF Serving keeps versions in an int64
+# Property of a model in ML Metadata: 1 if a rollback has gone back to one before it.
+WITHDRAWN = "withdrawn"
 
 
 def find_newest(names: Iterable[str]) -> str | None:

@@ -383,6 +383,8 @@ def format_summary(result: "RunResult") -> Text:
         rows.append(("model", result.pushed))
     elif result.blessed is False:
         rows.append(("model", Text.assemble(("not pushed", "red"), f": thresholds are not met; it is in {result.model}")))
+    elif result.withdrawn:
+        rows.append(("model", f"not pushed: a rollback has withdrawn it; it is in {result.model}"))
     else:
         rows.append(("model", result.model))
     width = max(len(name) for name, _ in rows) + 2

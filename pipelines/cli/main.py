@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli import compare, init, project, remote, runs, shell
+from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, shell
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -216,6 +216,7 @@ for command in (
     compare.compare,
     runs.report,
     runs.runs,
+    models.models,
     remote.compile_,
     remote.submit,
     project.manifests,

@@ -44,7 +44,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
     cannot be read, such as a file that was deleted, is named.
     """
     found = _find(root, run)
-    with _without_logs():
+    with without_logs():
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
         made = report_lib.make(found)
@@ -74,12 +74,12 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
 
     if target_name == "local":
         _check_local(options)
-        local = _list(root)[:limit]
+        local = list_local(root)[:limit]
         documents = [_local_document(run) for run in local]
         rows = [[run.id, run.pipeline, run.state, *_format_times(run)] for run in local]
     else:
         platform = _open(target_name, root, options)
-        with _refusing_errors(), quiet():
+        with refusing_errors(), quiet():
             remote = platform.list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
         rows = [[run.id, run.name, run.state, *_format_times(run)] for run in remote]
@@ -108,13 +108,13 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
         if run is None:
             refuse("RUN: is missing; write an id that `runs list` shows")
         platform = _open(target_name, root, options)
-        with _refusing_errors(), quiet():
+        with refusing_errors(), quiet():
             remote = platform.get(run)
         click.echo(tables.to_json(dataclasses.asdict(remote)) if output == "json" else _format_remote(remote))
         return
     _check_local(options)
     found = _find(root, run)
-    with _without_logs():
+    with without_logs():
         from tfx_distribute.pipelines.targets.local import commands as commands_lib
         from tfx_distribute.pipelines.targets.local import comparison
         from tfx_distribute.pipelines.targets.local import report as report_lib
@@ -154,7 +154,7 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
         for name, other in zip(names, found[:number], strict=False):
             if (other.id, other.root) == (run.id, run.root):
                 refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
-    with _without_logs():
+    with without_logs():
         from tfx_distribute.pipelines.targets.local import comparison
 
         read = [comparison.read_metrics(run) for run in found]
@@ -205,7 +205,7 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
         failed = [f"{node.name} failed" for run in found for node in run.nodes if node.state == "failed"]
         reason = ", ".join(failed) or "no Trainer ran, or they were deleted"
         refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; {reason}")
-    with _refusing_errors():
+    with refusing_errors():
         arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
     click.echo(" ".join(["tensorboard", *arguments]), err=True)
     sys.stderr.flush()
@@ -226,7 +226,7 @@ def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None
         click.echo(_cancel_local(_find(root, run)))
         return
     platform = _open(target_name, root, options)
-    with _refusing_errors(), quiet():
+    with refusing_errors(), quiet():
         platform.cancel(run)
     click.echo(f"{run}: asked to end")
 
@@ -268,12 +268,12 @@ def _open(target_name: str, root: str | None, options: "dict[str, Any]") -> "Rem
     if root is not None:
         refuse(f"--root: goes with --target local, not with --target {target_name}")
     check_options(target_class, options)
-    with _refusing_errors(), quiet():
+    with refusing_errors(), quiet():
         return target_class.open_runs(options)
 
 
 @contextlib.contextmanager
-def _without_logs() -> "Iterator[None]":
+def without_logs() -> "Iterator[None]":
     """Hides what TensorFlow and TFX log while they are loaded and read files."""
     import logging
 
@@ -287,7 +287,7 @@ def _without_logs() -> "Iterator[None]":
 
 
 @contextlib.contextmanager
-def _refusing_errors() -> "Iterator[None]":
+def refusing_errors() -> "Iterator[None]":
     """Ends the program with the message of a `ConfigurationError`."""
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -301,17 +301,18 @@ def _check_local(options: "dict[str, Any]") -> None:
     check_options(target_names.get("local"), options)
 
 
-def _list(root: str | None) -> "list[Run]":
+def list_local(root: str | None) -> "list[Run]":
+    """Returns the runs on this machine; ends the program if there are none."""
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
-    with _refusing_errors():
+    with refusing_errors():
         return runs_lib.list_runs(runs_lib.find_roots(root), None if root else _warn)
 
 
 def _find(root: str | None, name: str | None) -> "Run":
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
-    with _refusing_errors():
+    with refusing_errors():
         return runs_lib.find(runs_lib.find_roots(root), name, None if root else _warn)
 
 

@@ -6,6 +6,8 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx.components.evaluator import constants
 from tfx.dsl.components.common import resolver
 
+from tfx_distribute.components.pusher.versions import WITHDRAWN
+
 MODEL, BLESSING = "model", "model_blessing"
 
 
@@ -14,7 +16,8 @@ class LatestBlessing(resolver.ResolverStrategy):
 
     TFX's LatestBlessedModelStrategy takes the one that was trained last. After a return
     to earlier data or parameters, a run takes its model from the cache, and blesses a
-    model that was trained before others.
+    model that was trained before others. Models that a rollback has withdrawn do not
+    count.
     """
 
     def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -24,7 +27,7 @@ class LatestBlessing(resolver.ResolverStrategy):
           store: The ML Metadata store.
           input_dict: All models and all blessings, as `MODEL` and `BLESSING`.
         """
-        models = {model.id: model for model in input_dict[MODEL]}
+        models = {model.id: model for model in input_dict[MODEL] if not model.get_int_custom_property(WITHDRAWN)}
         blessings = {blessing.id: blessing for blessing in input_dict[BLESSING] if _is_positive(blessing)}
         events = store.get_events_by_artifact_ids(list(blessings)) if blessings else []
         # A run that takes a blessing from the cache has an event too.

@@ -15,6 +15,7 @@ from tensorflow_model_analysis.slicer import slicer_lib
 from tfx.orchestration import metadata
 
 from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
+from tfx_distribute.components.pusher import versions
 from tfx_distribute.components.report import thresholds
 from tfx_distribute.components.report.evaluation import EXAMPLE_COUNT, SUM_OF_WEIGHTS
 from tfx_distribute.components.tuner import trials
@@ -66,6 +67,7 @@ class RunResult:
         ...`; empty if they count, or no model was blessed before.
       pushed: Folder of the pushed model; None if no model was pushed.
       search: The trials of the search for hyperparameters; None without `tune`.
+      withdrawn: True if it was not pushed because a rollback has withdrawn the model.
     """
 
     training: Mapping[str, Any]
@@ -75,6 +77,7 @@ class RunResult:
     unusable_baseline: str = ""
     pushed: str | None = None
     search: trials.SearchResult | None = None
+    withdrawn: bool = False
 
 
 def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> RunResult:
@@ -109,11 +112,12 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
                 else result
                 for result in metrics
             )
-    pushed = None
+    pushed, withdrawn = None, False
     if spec.push:
         pushed = stored_artifacts.pushed_folder(outputs["Pusher"]["pushed_model"]) or None
+        withdrawn = pushed is None and model.custom_properties[versions.WITHDRAWN].int_value == 1
     search = _read_search(outputs["Tuner"]["tuner_results"]) if spec.tune else None
-    return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed, search)
+    return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed, search, withdrawn)
 
 
 def _read_search(artifact: Any) -> trials.SearchResult:

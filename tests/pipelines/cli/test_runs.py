@@ -27,14 +27,21 @@ def run(tmp_path, monkeypatch) -> Run:
     (logs / "trial-1").mkdir(parents=True)
     (logs / "trial-1" / "chief-0.log").write_bytes(b"step 1\n\xff\n")
     made = Run(logs.name, "digits", tmp_path, "failed", 1769860800.0, 83.0, (), logs=logs)
-    monkeypatch.setattr(runs, "_list", lambda root: [made])
+    monkeypatch.setattr(runs, "list_local", lambda root: [made])
     monkeypatch.setattr(runs, "_find", lambda root, name: made)
     return made
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [("report",), ("runs", "list"), ("runs", "show"), ("runs", "logs", "20260131"), ("runs", "compare", "a", "b")],
+    [
+        ("report",),
+        ("models", "list"),
+        ("runs", "list"),
+        ("runs", "show"),
+        ("runs", "logs", "20260131"),
+        ("runs", "compare", "a", "b"),
+    ],
 )
 def test_without_runs(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,123 @@
+"""Defines the group of commands `models`: what is pushed, and a way back."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_distribute.pipelines.cli import runs as runs_cli
+from tfx_distribute.pipelines.cli.options import quiet, refuse
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.targets.local.models import Version
+
+VERSION = click.argument("version")
+
+
+@click.group()
+def models() -> None:
+    """Lists pushed models, and makes an older one the newest again."""
+
+
+@models.command("list")
+@runs_cli.ROOT
+@runs_cli.OUTPUT
+def list_(root: str | None, output: str) -> None:
+    """Lists the versions that runs on this machine have pushed, the newest first."""
+    from tfx_distribute.pipelines.cli import tables
+
+    found = _list(root)
+    if output == "json":
+        click.echo(tables.to_json([_document(version) for version in found]))
+    elif found:
+        rows = [[version.name, _state(version), tables.format_time(version.pushed), *_run(version)] for version in found]
+        click.echo(tables.format_table([["version", "state", "pushed", "run", "training"], *rows]))
+    else:
+        click.echo("no model has been pushed", err=True)
+
+
+@models.command()
+@VERSION
+@runs_cli.ROOT
+@runs_cli.OUTPUT
+def show(version: str, root: str | None, output: str) -> None:
+    """Shows a pushed version: its run and its metrics."""
+    from tfx_distribute.pipelines.cli import tables
+
+    found = _find(root, version)
+    metrics: dict[str, float] = {}
+    if found.run is not None:
+        with runs_cli.without_logs():
+            from tfx_distribute.pipelines.targets.local import comparison
+
+            metrics, _ = comparison.read_metrics(found.run)
+    if output == "json":
+        click.echo(tables.to_json({**_document(found), "metrics": metrics}))
+        return
+    head = [
+        ("version", found.name),
+        ("folder", str(found.folder)),
+        ("state", _state(found)),
+        ("pushed", tables.format_time(found.pushed)),
+        ("run", found.run.id if found.run else "unknown"),
+    ]
+    rows = [[name, tables.format_value(value)] for name, value in metrics.items()]
+    click.echo(tables.format_pairs(head) + ("\n\n" + tables.format_table([["metric", "value"], *rows]) if rows else ""))
+
+
+@models.command()
+@VERSION
+@runs_cli.ROOT
+def rollback(version: str, root: str | None) -> None:
+    """Pushes an older version again, as a new one, which model servers load.
+
+    Later runs compare with it, and do not push again the models that came after it.
+    """
+    from tfx_distribute.trainer_module.errors import TfxDistributeError
+
+    found = _find(root, version)
+    try:
+        with quiet(), runs_cli.without_logs():
+            from tfx_distribute.pipelines.targets.local import models as models_lib
+
+            new = models_lib.roll_back(found)
+    except TfxDistributeError as error:
+        refuse(str(error))
+    click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {found.run.id if found.run else 'unknown'}")
+
+
+def _list(root: str | None) -> "list[Version]":
+    from tfx_distribute.pipelines.targets.local import models as models_lib
+
+    return models_lib.list_versions(runs_cli.list_local(root))
+
+
+def _find(root: str | None, name: str) -> "Version":
+    from tfx_distribute.pipelines.targets.local import models as models_lib
+
+    with runs_cli.refusing_errors():
+        return models_lib.find(_list(root), name)
+
+
+def _state(version: "Version") -> str:
+    state = "served" if version.is_served else ""
+    return " ".join(filter(None, (state, f"rollback of {version.rollback_of}" if version.rollback_of else "")))
+
+
+def _run(version: "Version") -> tuple[str, str]:
+    """Returns the run of a version, and the metrics of its training."""
+    if version.run is None:
+        return "unknown", ""
+    from tfx_distribute.pipelines.cli import tables
+    from tfx_distribute.pipelines.targets.local.comparison import METRIC_PREFIX
+
+    prefix = f"{METRIC_PREFIX}val_"
+    properties = version.run.model.properties if version.run.model else {}
+    values = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
+    return version.run.id, ", ".join(f"{name} {tables.format_value(value)}" for name, value in sorted(values.items()))
+
+
+def _document(version: "Version") -> dict[str, Any]:
+    """Returns a version as JSON has it."""
+    fields = {field.name: getattr(version, field.name) for field in dataclasses.fields(version)}
+    return {**fields, "run": version.run.id if version.run else None}

@@ -1,0 +1,124 @@
+"""Tests rollbacks with real pushes, and with ML Metadata as TFX writes it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
+from tfx.dsl.component.experimental.decorators import component
+from tfx.dsl.components.common import resolver
+from tfx.proto import pusher_pb2
+from tfx.types import Channel, standard_artifacts
+
+from tfx_distribute.components import Pusher
+from tfx_distribute.pipelines.targets import latest_blessing
+from tfx_distribute.pipelines.targets.local import models, runs
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+
+@component
+def Model(model: OutputArtifact[standard_artifacts.Model], content: Parameter[str]) -> None:  # noqa: N802
+    folder = Path(model.uri) / "Format-Serving"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_text(content)
+
+
+@component
+def Bless(  # noqa: N802
+    model: InputArtifact[standard_artifacts.Model], blessing: OutputArtifact[standard_artifacts.ModelBlessing]
+) -> None:
+    blessing.set_int_custom_property("blessed", 1)
+    blessing.set_int_custom_property("current_model_id", model.id)
+
+
+@component
+def Read(model: InputArtifact[standard_artifacts.Model], file: Parameter[str]) -> None:  # noqa: N802
+    shutil.copy(Path(model.uri, "Format-Serving", "saved_model.pb"), file)
+
+
+class Pipeline:
+    """A pipeline that pushes what it is told to, and its runs."""
+
+    def __init__(self, run, folder):
+        self._run, self.root, self.serving = run, folder / "runs", folder / "serving"
+
+    def push(self, content):
+        model = Model(content=content)
+        destination = pusher_pb2.PushDestination(filesystem={"base_directory": str(self.serving)})
+        self._run(
+            self.root,
+            model,
+            Bless(model=model.outputs["model"]),
+            Pusher(model=model.outputs["model"], push_destination=destination),
+        )
+
+    def versions(self):
+        return models.list_versions(runs.list_runs([self.root]))
+
+    def shown(self):
+        return [(content(each), each.is_served, bool(each.rollback_of)) for each in self.versions()]
+
+    def roll_back_to(self, wanted):
+        oldest = [version for version in self.versions() if content(version) == wanted][-1]
+        return models.roll_back(oldest)
+
+    def baseline(self):
+        found = resolver.Resolver(
+            strategy_class=latest_blessing.LatestBlessing,
+            model=Channel(type=standard_artifacts.Model),
+            model_blessing=Channel(type=standard_artifacts.ModelBlessing),
+        ).with_id("latest")
+        file = self.root / "baseline"
+        self._run(self.root, found, Read(model=found.outputs["model"], file=str(file)))
+        return file.read_text()
+
+
+def content(version):
+    return (version.folder / "saved_model.pb").read_text()
+
+
+@pytest.fixture
+def pipeline(run, tmp_path) -> Pipeline:
+    """Returns a pipeline that has pushed two models."""
+    made = Pipeline(run, tmp_path)
+    for each in ("first", "second"):
+        made.push(each)
+    return made
+
+
+def test_a_rollback_and_the_runs_after_it(pipeline):
+    assert pipeline.shown() == [("second", True, False), ("first", False, False)]
+    assert pipeline.baseline() == "second"
+    pipeline.roll_back_to("first")
+    after = [("first", True, True), ("second", False, False), ("first", False, False)]
+    assert pipeline.shown() == after
+    assert pipeline.baseline() == "first", "what is served"
+    pipeline.push("second")  # from the cache: nothing has changed
+    assert pipeline.shown() == after, "it is not pushed again"
+    pipeline.push("third")
+    assert pipeline.shown() == [("third", True, False), ("first", False, True), *after[1:]]
+    assert pipeline.baseline() == "third"
+    assert {version.run.id for version in pipeline.versions() if content(version) == "first"} == {
+        pipeline.versions()[-1].run.id
+    }
+
+
+def test_a_rollback_can_be_taken_back(pipeline):
+    pipeline.roll_back_to("first")
+    pipeline.roll_back_to("second")
+    assert [content(version) for version in pipeline.versions()] == ["second", "first", "second", "first"]
+    assert pipeline.baseline() == "second"
+
+
+def test_versions_that_cannot_be_rolled_back_to(pipeline, run, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"VERSION: \d+ is served already"):
+        pipeline.roll_back_to("second")
+    with pytest.raises(ConfigurationError, match="VERSION: there is no version 7; there are "):
+        models.find(pipeline.versions(), "7")
+    (pipeline.serving / "7").mkdir()
+    with pytest.raises(ConfigurationError, match="no run of this machine has pushed .*/7"):
+        models.roll_back(models.find(pipeline.versions(), "7"))
+    gone = pipeline.versions()[1]
+    shutil.rmtree(gone.folder)
+    with pytest.raises(ConfigurationError, match="there is no version"):
+        models.find(pipeline.versions(), gone.name)

@@ -71,6 +71,11 @@ bench: env
 	.venv/bin/python benchmarks/recovery.py
 	.venv/bin/python benchmarks/time_measurement.py
 
+# Needs a GPU, and the Python of gpu-test; takes four minutes. Writes benchmarks/gpu.json:
+# then run make generated, and commit the results.
+gpu-bench:
+	$(PYTHON) benchmarks/gpu.py $(REHEARSE)
+
 # Injects thirty random faults into real clusters, one after the other.
 soak: env
 	.venv/bin/python tests/soak.py

@@ -4,7 +4,8 @@
 their reference in `docs/parameters.md`, and the stubs that show editors and type
 checkers what is only known when the code runs. `docs/pipeline-file.md` is made
 from the classes of the pipeline file, and `docs/pipeline.schema.json` is what
-`tfx-distribute schema` prints.
+`tfx-distribute schema` prints. A part of `docs/benchmarks.md` is made from what
+`make gpu-bench` has measured.
 """
 
 import inspect
@@ -27,6 +28,8 @@ Groups = Sequence[type]
 _WIDTH = 88
 _NOTICE = "Generated from trainer_module/job/parameters.py by `make generated`; do not edit."
 _FILE_NOTICE = "Generated from the classes of the pipeline file by `make generated`; do not edit."
+_GPU_BEGIN = "<!-- Generated from benchmarks/gpu.json by `make generated`; do not edit. -->"
+_GPU_END = "<!-- End of the generated part. -->"
 _JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -172,7 +175,40 @@ def schema(_: Groups) -> str:
     return CliRunner().invoke(command_line, ["schema"], catch_exceptions=False).output
 
 
+def benchmarks(_: Groups) -> str:
+    """Returns the page of benchmarks, with the figures of `benchmarks/gpu.json`."""
+    page, path = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"), ROOT / "benchmarks" / "gpu.json"
+    before, _, rest = page.partition(_GPU_BEGIN)
+    figures = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return f"{before}{_GPU_BEGIN}\n\n{gpu_section(figures)}\n\n{_GPU_END}{rest.partition(_GPU_END)[2]}"
+
+
+def gpu_section(figures: dict[str, Any] | None) -> str:
+    """Returns the measured figures in Markdown.
+
+    Args:
+      figures: What `benchmarks/gpu.py` has written; None if it has not run.
+
+    Raises:
+      ValueError: They are those of a rehearsal, without a GPU.
+    """
+    if figures is None:
+        return "Nothing has been measured on a GPU yet."
+    if figures["rehearsal"]:
+        raise ValueError("benchmarks/gpu.json is from a rehearsal without a GPU; delete it")
+    rows = figures["rows"]
+    columns = [name for name in rows[0] if name != "device"]
+    formats = {**dict.fromkeys(("ours", "fit", "loop"), ",.0f"), **dict.fromkeys(("ours/fit", "ours/loop"), ".2f")}
+    formats |= {"input": ".1%", "alone": ".1f"}
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[format(row[name], formats.get(name, "")) for name in columns] for row in rows]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    machine = f"On one {figures['device']} with {figures['cores']} cores and TensorFlow {figures['tensorflow']}:"
+    return f"{_wrap(machine)}\n\n{table}"
+
+
 FILES: dict[str, Callable[[Groups], str]] = {
+    "docs/benchmarks.md": benchmarks,
     "docs/parameters.md": reference,
     "docs/pipeline-file.md": pipeline_file,
     "docs/pipeline.schema.json": schema,

@@ -25,6 +25,7 @@ def generate(request):
 @pytest.mark.parametrize(
     "name",
     [
+        "docs/benchmarks.md",
         "docs/parameters.md",
         "docs/pipeline-file.md",
         "docs/pipeline.schema.json",

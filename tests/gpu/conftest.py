@@ -108,7 +108,7 @@ def clusters(
 ) -> Callable[..., TrainingCluster]:
     """Returns a function that makes a cluster; its arguments are those of `servers`.
 
-    All processes share the first GPU. The job takes 60 steps of 64 examples over all
+    Its processes get the first GPU. The job takes 60 steps of 64 examples over all
     replicas.
     """
 
@@ -121,6 +121,6 @@ def clusters(
             training_options=TrainingOptions(64, train_steps=60, keras_version=keras_version),
             outputs=Outputs("", str(folder / "run"), str(folder / "result.json")),
         )
-        return TrainingCluster(job, folder, servers(keras_version, halved), gpus=("0", "0"))
+        return TrainingCluster(job, folder, servers(keras_version, halved), gpus=("0",))
 
     return make

@@ -84,7 +84,8 @@ def test_strategy(name, clusters, on_cpu, kind):
     distribution, replicas, halved = STRATEGIES[name]
     if kind == "cpu" and "worker" not in name:
         distribution = replace(distribution, accelerator_count=2 if halved and not distribution.mesh else 1)
-    cluster = clusters(halved=halved)
+    # Two processes share the GPU.
+    cluster = replace(clusters(halved=halved), gpus=("0",) * distribution.num_workers)
     options = TrainingOptions(64 // replicas, train_steps=60)
     # DTensor gives all batches the same size.
     expected = on_cpu(drop_remainder=True) if distribution.mesh else on_cpu()

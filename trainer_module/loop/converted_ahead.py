@@ -44,6 +44,7 @@ TRACED: tuple[Callable[..., Any], ...] = (
 # Called by those.
 CALLED: tuple[Callable[..., Any], ...] = (
     StepRunner._train,  # by the steps of a coordinator
+    StepRunner._take_step,
     StepRunner._run,
     StepRunner._zero_losses,
     StepRunner._whole_step,

@@ -16,7 +16,7 @@ _SUMS = (_KERAS_3_SUM, "aggregate_gradients", "_aggregate_gradients")
 
 
 def compute(
-    optimizer: Any, compute_loss: Callable[[], tf.Tensor], variables: Sequence[Any], factor: float
+    optimizer: Any, compute_loss: Callable[[], tf.Tensor], variables: Sequence[Any], factor: tf.Tensor | float
 ) -> tuple[tf.Tensor, list]:
     """Computes the gradients of a loss.
 
@@ -33,8 +33,7 @@ def compute(
     """
     with tf.GradientTape() as tape:
         loss = compute_loss()
-        is_scalar = loss_reduction.is_scalar(loss)
-        scaled_loss = tf.reduce_sum(loss * tf.cast(factor, loss.dtype) if is_scalar else loss)
+        scaled_loss = _scale(loss, factor)
         if hasattr(optimizer, "get_scaled_loss"):  # Keras 2
             scaled_loss = optimizer.get_scaled_loss(scaled_loss)
         elif hasattr(optimizer, "scale_loss"):  # Keras 3, whose `apply` removes the scale again
@@ -47,7 +46,20 @@ def compute(
         gradients = [gradient for gradient, _ in inner.compute_gradients(scaled_loss, variables, tape)]
     if hasattr(optimizer, "get_unscaled_gradients"):
         gradients = optimizer.get_unscaled_gradients(gradients)
-    return tf.reduce_mean(tf.cast(loss, tf.float32)), gradients
+    loss = tf.cast(loss, tf.float32)
+    return loss if loss.shape.rank == 0 else tf.reduce_mean(loss), gradients
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def _scale(loss: tf.Tensor, factor: Any) -> tf.Tensor:
+    """Returns what is differentiated; without operations that change nothing.
+
+    In the steps of a small model on a GPU, each takes a part of the time.
+    """
+    if not loss_reduction.is_scalar(loss):
+        return tf.reduce_sum(loss)
+    scaled = loss if isinstance(factor, float) and factor == 1.0 else loss * tf.cast(factor, loss.dtype)
+    return scaled if scaled.shape.rank == 0 else tf.reduce_sum(scaled)
 
 
 def prepare(optimizer: Any, variables: Sequence[Any]) -> None:

@@ -275,24 +275,43 @@ class StepRunner:
         """
         begin = tf.timestamp()
         losses, seconds = self._zero_losses(), tf.zeros([2], tf.float64)
-        for step in tf.range(num_steps):
-            if self._warm_up is not None:
-                self._warm_up.before_step()
-            batch, waited = self._next(iterator, losses, step, sample)
-            if self._batches_per_step == 1:
-                losses, summed = self._run(self._whole_step, *batch)
-            else:
-                losses, gradients = self._run(self._first_gradients, *batch)
-                for _ in tf.range(1, self._batches_per_step):
-                    batch, more = self._next(iterator, losses, step, sample)
-                    waited += more
-                    losses, gradients = self._run(self._add_gradients, *batch, gradients)
-                summed = self._run(self._apply, gradients)
-            seconds += self._times_of_step(waited, summed)
-        if self._behind_host:
+        if not self._behind_host:
+            for _ in tf.range(num_steps):
+                losses, times = self._take_step(iterator)
+                seconds += times
+        else:
+            # A condition in each step would take longer than the rest of a small one.
+            for first in tf.range(0, num_steps, sample):
+                measured = tf.zeros([2], tf.float64)
+                with tf.control_dependencies([self._wait_for_devices(losses)]):
+                    for step in tf.range(tf.minimum(sample, num_steps - first)):
+                        losses, times = self._take_step(iterator)
+                        measured = step_timing.choose(step == 0, times, measured)
+                seconds = step_timing.add(seconds, measured)
             seconds *= step_timing.weight_of_measured(num_steps, sample)
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
         return loss, tf.concat([[begin], seconds], 0)
+
+    def _take_step(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
+        """Runs a training step.
+
+        Returns:
+          The losses of the replicas, and a vector: the seconds for which the step
+          waited for batches, and for peers.
+        """
+        if self._warm_up is not None:
+            self._warm_up.before_step()
+        batch, waited = self._next(iterator)
+        if self._batches_per_step == 1:
+            losses, summed = self._run(self._whole_step, *batch)
+        else:
+            losses, gradients = self._run(self._first_gradients, *batch)
+            for _ in tf.range(1, self._batches_per_step):
+                batch, more = self._next(iterator)
+                waited = step_timing.add(waited, more)
+                losses, gradients = self._run(self._add_gradients, *batch, gradients)
+            summed = self._run(self._apply, gradients)
+        return losses, self._times_of_step(waited, summed)
 
     def _run(self, step: Callable[..., Any], *args: Any) -> Any:
         """Runs a function on each replica, outside of the name scopes of loops.
@@ -303,22 +322,20 @@ class StepRunner:
             return self._strategy.run(step, args=args)
 
     @tf.autograph.experimental.do_not_convert
-    def _next(self, iterator: Iterator, losses: Any, step: tf.Tensor, sample: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """Takes the next batch; returns it and the seconds for which it was waited for.
-
-        On accelerators, the seconds are 0 except in each `sample`th step.
-        """
+    def _next(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
+        """Takes the next batch; returns it and the seconds that this took."""
         if self._is_tpu:
             return next(iterator), tf.zeros([], tf.float64)
-        if not self._behind_host:
-            before = tf.timestamp()
+        before = tf.timestamp()
+        with tf.control_dependencies([before]):
             batch = next(iterator)
-            return batch, step_timing.moment(batch) - before
-        is_measured = step % sample == 0
-        before = step_timing.moment_after_device(self._strategy.experimental_local_results(losses)[0], is_measured)
-        batch = next(iterator)
         with tf.device("CPU:0"):
-            return batch, tf.maximum(step_timing.moment_if(is_measured, batch) - before, 0.0)
+            return batch, step_timing.moment(batch) - before
+
+    @tf.autograph.experimental.do_not_convert
+    def _wait_for_devices(self, losses: Any) -> tf.Tensor:
+        """Returns what is there once the devices have computed the steps before."""
+        return step_timing.moment_after_device(self._strategy.experimental_local_results(losses))
 
     @tf.autograph.experimental.do_not_convert
     def _times_of_step(self, waited: tf.Tensor, summed: Any) -> tf.Tensor:
@@ -345,7 +362,8 @@ class StepRunner:
         """
         if self._model_adapter.applies_gradients:
             return self._model_adapter.train_step(*batch), tf.zeros([], tf.float64)
-        loss, gradients = self._compute_gradients(batch, share)
+        # One replica has all examples of a step without accumulation.
+        loss, gradients = self._compute_gradients(batch, share if self._strategy.num_replicas_in_sync > 1 else 1.0)
         return loss, self._apply(gradients)
 
     def _gradients(self, batch: Any, share: tf.Tensor | float) -> tuple[tf.Tensor, list[tf.Tensor]]:

@@ -2,11 +2,10 @@
 
 On a processor, a step is computed before the next one begins, so the time of day at a
 few points of its graph is exact, and costs some microseconds a step. An accelerator
-computes while its host goes on: there, the host waits for the device in a sample of
-steps before it measures how long the next batch takes.
+computes while its host goes on: there, the host waits for the device before each group
+of steps, and the batch of the group's first step stands for those of the others.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,41 +85,26 @@ def _moment_of_replicas(strategy: tf.distribute.Strategy, values: Any) -> tf.Ten
 
 
 @tf.autograph.experimental.do_not_convert
-def moment_after_device(losses: Any, is_measured: tf.Tensor) -> tf.Tensor:
-    """Returns the time of day once the devices have computed the steps before.
+def moment_after_device(values: Any) -> tf.Tensor:
+    """Returns the time of day once the devices have computed values.
 
     Args:
-      losses: A value of the last step.
-      is_measured: False not to wait for the devices, and to return 0.
+      values: One of the last step from each device.
     """
-
-    def fetch_loss() -> tf.Tensor:
-        # The copy comes after everything that the device was given before it.
-        return moment(tf.identity(losses))
-
-    return _moment_if(is_measured, fetch_loss)
+    with tf.device("CPU:0"):
+        # The copies come after everything that the devices were given before.
+        return moment([tf.identity(value) for value in values])
 
 
 @tf.autograph.experimental.do_not_convert
-def moment_if(is_measured: tf.Tensor, values: Any) -> tf.Tensor:
-    """Returns the time of day once values are computed; 0 if it is not measured.
-
-    Args:
-      is_measured: False not to wait for the values.
-      values: Nested structures of tensors.
-    """
-
-    def take() -> tf.Tensor:
-        # Copies, since the condition as a whole would wait for what its branches only
-        # depend on.
-        with tf.device(None):
-            copies = [tf.identity(value) for value in tf.nest.flatten(values, expand_composites=True)]
-        return moment(copies)
-
-    return _moment_if(is_measured, take)
-
-
-def _moment_if(is_measured: tf.Tensor, take: Callable[[], tf.Tensor]) -> tf.Tensor:
-    # The host would wait for a condition that is on a device.
+def add(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of two times; on a device, the host would wait for it."""
     with tf.device("CPU:0"):
-        return tf.cond(is_measured, take, lambda: tf.constant(0.0, tf.float64))
+        return one + other
+
+
+@tf.autograph.experimental.do_not_convert
+def choose(condition: tf.Tensor, times: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
+    """Returns one of two times."""
+    with tf.device("CPU:0"):
+        return tf.where(condition, times, otherwise)

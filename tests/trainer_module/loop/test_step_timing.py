@@ -74,12 +74,14 @@ def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):
     step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
     step_runner.open(0)
     train = step_runner._train_function.get_concrete_function(step_runner._training, tf.constant(1), tf.constant(16))
-    functions = train.graph.as_graph_def().library.function
-    reading_time = [
-        function.signature.name for function in functions if any(node.op == "Timestamp" for node in function.node_def)
+    bodies = [
+        function for function in train.graph.as_graph_def().library.function if "while_body" in function.signature.name
     ]
-    assert len(reading_time) == 2, "before the batch and after it"
-    assert all("cond" in name and "true" in name for name in reading_time), reading_time
+    (group,) = [body for body in bodies if any(node.op == "While" for node in body.node_def)]
+    (step,) = [body for body in bodies if any(node.op == "IteratorGetNext" for node in body.node_def)]
+    assert [node.op for node in group.node_def].count("Timestamp") == 1, "when the devices have computed the steps before"
+    assert [node.op for node in step.node_def].count("Timestamp") == 2, "before the batch and after it"
+    assert not {"If", "StatelessIf"} & {node.op for node in step.node_def}, "which take long in a small step"
 
 
 class CoordinatorOfOne:

@@ -4,10 +4,15 @@
 examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 ```
 
-Each takes the arguments of TFX's `FileBasedExampleGen`. It reads no spans and makes
-only gzipped TFRecord files of tf.Examples, so that `range_config` and other formats are
-refused. The pattern of a split is `*`, for all files that are not hidden, or the name
-of one file, or for images of one folder.
+Each takes the arguments of TFX's `FileBasedExampleGen`. It makes only gzipped TFRecord
+files of tf.Examples, so that other formats are refused. The pattern of a split is `*`,
+for all files that are not hidden, or the name of one file, or for images of one folder.
+Spans are in the input base, where TFX has them in the pattern of each split and reads
+one of them:
+
+```python
+example_gen = CsvExampleGen(input_base="/data/{YYYY}-{MM}-{DD}", window=7)
+```
 """
 
 import json
@@ -16,11 +21,12 @@ from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import executor_spec
+from tfx.orchestration import data_types
 from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
 
-from tfx_distribute.components.example_gen import driver, executor
-from tfx_distribute.components.example_gen.names import NO_SPANS, REQUIRE
+from tfx_distribute.components.example_gen import driver, executor, spans
+from tfx_distribute.components.example_gen.names import LAST_SPAN, NO_SPANS, REQUIRE, WINDOW
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _FORMATS = (
@@ -30,18 +36,31 @@ _FORMATS = (
 
 
 class _DataFilesExampleGen(FileBasedExampleGen):
-    """Reads data files whose paths are literal."""
+    """Reads data files."""
 
     DRIVER_CLASS = driver.SourceDriver
 
-    def __init__(self, *arguments: Any, require: Sequence[str] = (), **options: Any):
+    def __init__(
+        self,
+        *arguments: Any,
+        require: Sequence[str] = (),
+        window: int = 1,
+        skip_missing: bool = False,
+        span: str | data_types.RuntimeParameter = "",
+        **options: Any,
+    ):
         """Constructs an ExampleGen.
 
         Args:
           *arguments: Those of TFX's `FileBasedExampleGen`: `input_base`, `input_config`
-            and so on.
+            and so on. The input base may have spans; see `spans.py`.
           require: Names of features. Examples without a value of one of them are left
             out; the property `left_out` of the output says how many.
+          window: Number of spans to read; the property `spans` of the output says
+            which they are.
+          skip_missing: True if spans inside the window may be missing.
+          span: The last span, such as `2026-11-25`; by default the newest that is there
+            when the component runs.
           **options: Keyword arguments of `FileBasedExampleGen`.
 
         Raises:
@@ -50,6 +69,11 @@ class _DataFilesExampleGen(FileBasedExampleGen):
         super().__init__(*arguments, **options)
         if require:
             self.exec_properties[REQUIRE] = json.dumps(list(require))
+        input_base = self.exec_properties[standard_component_specs.INPUT_BASE_KEY]
+        if isinstance(input_base, str) and spans.has_fields(input_base):
+            spans.check_pattern(input_base)
+            self.exec_properties[WINDOW] = spans.Window(window, skip_missing).to_json()
+            self.exec_properties[LAST_SPAN] = span
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
             raise ConfigurationError(f"range_config: {NO_SPANS}")
         # TFX would only record another format.

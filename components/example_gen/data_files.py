@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,14 +9,17 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from tfx.dsl.io import fileio
 
+from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.example_gen.names import ALL_FILES, NO_SPANS, is_data_file, table_refusal
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
 _BATCH_BYTES = 4 << 20
 
-# TFX's marks of spans and versions in a pattern.
-_SPAN = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(:.*?)?\}")
+
+def choose_spans(input_base: str, window: spans.Window) -> spans.Chosen:
+    """Returns the folders or files of the spans in a window; see `spans.choose`."""
+    return spans.choose(input_base, window, lambda folder: fileio.listdir(folder) if fileio.isdir(folder) else [])
 
 
 def list_files(input_base: str, pattern: str) -> list[str]:
@@ -35,8 +37,8 @@ def list_files(input_base: str, pattern: str) -> list[str]:
     if pattern != ALL_FILES:
         file = os.path.join(input_base, pattern)
         if not fileio.exists(file) or fileio.isdir(file):
-            spans = f"; {NO_SPANS}" if _SPAN.search(pattern) else ""
-            raise DataError(f"{file} is not a file, or is not there{spans}")
+            hint = f"; {NO_SPANS}" if spans.has_fields(pattern) else ""
+            raise DataError(f"{file} is not a file, or is not there{hint}")
         return [file]
     if "://" not in input_base and os.path.isfile(input_base):
         return [input_base]  # on a volume, which the compiler of the pipeline cannot see

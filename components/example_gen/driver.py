@@ -2,20 +2,23 @@
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 from tfx.components.example_gen import driver, input_processor
 from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2, range_config_pb2
+from tfx.types import standard_component_specs
 
-from tfx_distribute.components.example_gen import images
-from tfx_distribute.components.example_gen.data_files import fingerprint, list_files
+from tfx_distribute.components.example_gen import images, spans
+from tfx_distribute.components.example_gen.data_files import choose_spans, fingerprint, list_files
 from tfx_distribute.components.example_gen.image_files import find_folder
+from tfx_distribute.components.example_gen.names import LAST_SPAN, WINDOW
 
 
 class _SourceFiles(input_processor.InputProcessor):
-    def __init__(self, splits: Iterable[example_gen_pb2.Input.Split], input_base: str):
+    def __init__(self, splits: Iterable[example_gen_pb2.Input.Split], input_base: str, window: spans.Window):
         super().__init__(splits)
-        self._input_base = input_base
+        self._paths = choose_spans(input_base, window).paths
 
     def get_pattern_for_span_version(self, pattern: str, span: int, version: int | None) -> str:
         return pattern
@@ -27,22 +30,39 @@ class _SourceFiles(input_processor.InputProcessor):
         return "\n".join(f"split:{split.name},{self.fingerprint(split.pattern)}" for split in self._splits)
 
     def fingerprint(self, pattern: str) -> str:
-        return fingerprint(list_files(self._input_base, pattern))
+        return fingerprint(file for path in self._paths for file in list_files(path, pattern))
 
 
 class _SourceImages(_SourceFiles):
     def fingerprint(self, pattern: str) -> str:
-        folder = find_folder(self._input_base, pattern)
-        return fingerprint([os.path.join(folder, file) for file in images.list_files(folder)], folder)
+        folders = [find_folder(path, pattern) for path in self._paths]
+        return ",".join(
+            fingerprint([os.path.join(folder, file) for file in images.list_files(folder)], folder) for folder in folders
+        )
 
 
 class SourceDriver(driver.FileBasedDriver):
     """Drives the ExampleGens for data files.
 
-    Paths are taken literally: they have no spans, versions or wildcards.
+    The input base may have spans; apart from that, paths are taken literally.
     """
 
     processor: type[_SourceFiles] = _SourceFiles
+    _window = spans.Window()
+
+    def resolve_exec_properties(
+        self, exec_properties: dict[str, Any], pipeline_info: Any, component_info: Any
+    ) -> dict[str, Any]:
+        """Adds the fingerprint of the files to the component's parameters.
+
+        The last span is named, so that a run for this day comes from the cache of one
+        that has read the newest.
+        """
+        self._window = spans.Window.from_json(exec_properties.get(WINDOW), exec_properties.get(LAST_SPAN))
+        chosen = choose_spans(exec_properties[standard_component_specs.INPUT_BASE_KEY], self._window)
+        if chosen.names:
+            exec_properties[LAST_SPAN] = chosen.names[-1]
+        return dict(super().resolve_exec_properties(exec_properties, pipeline_info, component_info))
 
     def get_input_processor(
         self,
@@ -51,7 +71,7 @@ class SourceDriver(driver.FileBasedDriver):
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
         """Returns the processor that fingerprints the files."""
-        return self.processor(splits, input_base_uri or "")
+        return self.processor(splits, input_base_uri or "", self._window)
 
 
 class ImageDriver(SourceDriver):

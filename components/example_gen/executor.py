@@ -39,9 +39,10 @@ from tfx_distribute.components.example_gen import (
     parquet_columns,
     records,
     require,
+    spans,
 )
-from tfx_distribute.components.example_gen.data_files import list_files, open_file
-from tfx_distribute.components.example_gen.names import LEFT_OUT, REQUIRE
+from tfx_distribute.components.example_gen.data_files import choose_spans, list_files, open_file
+from tfx_distribute.components.example_gen.names import LAST_SPAN, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.
@@ -185,7 +186,13 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
         examples_utils.set_file_format(examples, "tfrecords_gzip")
         base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
-        files = [self.list_files(base, split.pattern) for split in inputs.splits]
+        window = spans.Window.from_json(exec_properties.get(WINDOW), exec_properties.get(LAST_SPAN))
+        chosen = choose_spans(base, window)
+        if chosen.names:
+            logging.info("spans %s", chosen.describe())
+            examples.set_string_custom_property(SPANS, chosen.describe())
+            examples.set_string_custom_property(NEWEST_SPAN, chosen.names[-1])
+        files = [[file for path in chosen.paths for file in self.list_files(path, split.pattern)] for split in inputs.splits]
         columns = self.check(files)
         required = json.loads(exec_properties.get(REQUIRE) or "[]")
         for name in required:
@@ -265,12 +272,13 @@ class ImageExecutor(_Executor):
     read = staticmethod(images.read)
 
     def list_files(self, input_base: str, pattern: str) -> list[str]:
-        """Returns the folder of an input split, whose images are divided."""
+        """Returns the folder of a span or input split, whose images are divided."""
         return [image_files.find_folder(input_base, pattern)]
 
     def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
         """Checks that each image of a split has a label, or a row of the table."""
-        return _in_all([image_files.check(folder, images.list_files(folder), open_file) for (folder,) in files])
+        folders = itertools.chain(*files)
+        return _in_all([image_files.check(folder, images.list_files(folder), open_file) for folder in folders])
 
 
 class ImportExecutor(_Executor):

@@ -1,12 +1,19 @@
 """Names data files, tables, columns and splits."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 REQUIRE = "require"  # execution property: names of required features, as JSON
 LEFT_OUT = "left_out"  # property of examples: how many of them were left out, as text
+# Execution properties: which spans to read, as JSON, and the last of them.
+WINDOW, LAST_SPAN = "window", "last_span"
+SPANS = "spans"  # property of examples: the spans that they are of, as text
+NEWEST_SPAN = "newest_span"  # property of examples: the last of these
+_SHOWN = {SPANS: "spans", LEFT_OUT: "left out"}
 
-NO_SPANS = "this ExampleGen reads no spans; use TFX's own, such as tfx.components.CsvExampleGen"
+NO_SPANS = (
+    "this ExampleGen reads the spans of an input_base such as /data/{YYYY}-{MM}-{DD}; write window=7 for the last seven"
+)
 
 BEYOND_FLOAT32 = "is beyond the range of float32, which a tf.Example holds; scale the column"
 
@@ -17,6 +24,15 @@ _TABLE_LOGS = {
     ".hoodie": "a Hudi table",
     "_spark_metadata": "the output of a Spark streaming query",
 }
+
+
+def describe(properties: Mapping[str, object]) -> dict[str, str]:
+    """Returns what an ExampleGen says of its examples, by the name to show.
+
+    Args:
+      properties: Custom properties of the examples.
+    """
+    return {shown: str(properties[name]) for name, shown in _SHOWN.items() if properties.get(name)}
 
 
 def describe_empty_split(name: str) -> str:

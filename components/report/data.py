@@ -236,7 +236,8 @@ class Report:
       seconds: Duration; None if unknown.
       nodes: The nodes, in the order in which they started.
       splits: Statistics of the data.
-      left_out: How many examples were left out for want of a value; empty if none.
+      data: `spans` -> the spans that the data are of; `left out` -> how many examples
+        were left out for want of a value. Empty without both.
       anomalies: What ExampleValidator found; None if it did not run.
       training: How the model was trained, such as `strategy` and `num_replicas`.
       curves: The course of the training.
@@ -259,7 +260,7 @@ class Report:
     seconds: float | None = None
     nodes: tuple[Node, ...] = ()
     splits: tuple[Split, ...] = ()
-    left_out: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)
     anomalies: tuple[Anomaly, ...] | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
     curves: Curves = field(default_factory=Curves)

@@ -299,12 +299,12 @@ def print_anomalies(console: Console, paths: "RunPaths") -> None:
         console.print(f"    anomalies  {anomalies}", style="yellow", markup=False)
 
 
-def print_left_out(console: Console, paths: "RunPaths") -> None:
-    """Prints a line about the examples that an ExampleGen left out, if there is any."""
+def print_data(console: Console, paths: "RunPaths") -> None:
+    """Prints the spans of the data, and a line about examples that were left out."""
     from tfx_distribute.pipelines.targets.local import report, runs
 
-    if left_out := report.describe_left_out(runs.find([paths.root], paths.run_id)):
-        console.print(f"    left out   {left_out}", markup=False)
+    for name, text in report.describe_data(runs.find([paths.root], paths.run_id)).items():
+        console.print(f"    {name:<10} {text}", markup=False)
 
 
 def print_commands(console: Console, paths: "RunPaths") -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, shell
+from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, shell, span_runs
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -127,6 +127,8 @@ def schema() -> None:
     type=click.IntRange(1, 65535),
     help="Port on loopback that serves the progress of training as Prometheus text, at /metrics.",
 )
+@click.option("--if-new", is_flag=True, help="End at once with exit code 0 if an earlier run has read the newest span.")
+@click.option("--backfill", metavar="FIRST..LAST", help="Run once for each span, such as 2026-11-01..2026-11-25.")
 def run(
     pipeline: str,
     parameters: tuple[str, ...],
@@ -135,6 +137,8 @@ def run(
     verbose: bool,
     log_format: str,
     metrics_port: int | None,
+    if_new: bool,
+    backfill: str | None,
 ) -> None:
     """Runs a pipeline on this machine.
 
@@ -145,8 +149,17 @@ def run(
     """
     shell.check_limits()
     shell.check_environment()
+    if backfill:
+        if if_new or any(parameter.startswith("span=") for parameter in parameters):
+            refuse("--backfill: sets the span of each run; leave out --if-new and -p span")
+        parameters = (*parameters, f"span={backfill.rpartition('..')[2]}")
     target, module = load(pipeline, parameters, LocalTarget, {"root": root})
     spec, paths = target.spec, target.paths
+    if backfill:
+        sys.exit(span_runs.run_each(spec.data, backfill))
+    if if_new and (found := span_runs.find_run_of_newest(spec.data, paths.root)):
+        click.echo(f"no new span: {found}")
+        return
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.trainer_module.reporting import metrics_server
 

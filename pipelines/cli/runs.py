@@ -120,12 +120,12 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
         metrics, missing = comparison.read_metrics(found)
-        left_out = report_lib.describe_left_out(found)
+        data = report_lib.describe_data(found)
         anomalies = report_lib.describe_anomalies(found)
     commands = commands_lib.list_commands(found)
     document = {
         **_local_document(found),
-        "left_out": left_out,
+        "data": data,
         "anomalies": anomalies,
         "metrics": metrics,
         "commands": commands,
@@ -134,7 +134,7 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     if output == "json":
         click.echo(tables.to_json(document))
         return
-    click.echo(_format_local(found, left_out, anomalies, metrics, commands))
+    click.echo(_format_local(found, data, anomalies, metrics, commands))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
 
@@ -337,7 +337,7 @@ def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
 
 
 def _format_local(
-    run: "Run", left_out: str, anomalies: str, metrics: "Mapping[str, float]", commands: "Mapping[str, str]"
+    run: "Run", data: "Mapping[str, str]", anomalies: str, metrics: "Mapping[str, float]", commands: "Mapping[str, str]"
 ) -> str:
     from tfx_distribute.pipelines.cli import tables
 
@@ -347,7 +347,7 @@ def _format_local(
         ("state", run.state),
         ("started", tables.format_time(run.started)),
         ("duration", tables.format_seconds(run.seconds)),
-        *([("left out", left_out)] if left_out else []),
+        *data.items(),
         *([("anomalies", anomalies)] if anomalies else []),
     ]
     nodes = [

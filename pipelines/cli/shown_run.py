@@ -59,8 +59,8 @@ def run(
                     view.node_started(event.node)
                     return
                 view.node_ended(event.node, event.seconds, event.cached)
-                if spec.data.require and event.node.endswith("ExampleGen"):
-                    console_lib.print_left_out(console, paths)
+                if (spec.data.require or spec.data.has_spans) and event.node.endswith("ExampleGen"):
+                    console_lib.print_data(console, paths)
                 if event.node == "ExampleValidator":
                     console_lib.print_anomalies(console, paths)
 

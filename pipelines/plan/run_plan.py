@@ -282,7 +282,7 @@ def _data(
 ) -> DataPlan:
     processes = strategy_table.reading_processes(distribution)
     # A step that runs elsewhere may read files that are not on this machine.
-    is_readable = runs_here or Path(spec.data.source[1]).exists()
+    is_readable = runs_here or (not spec.data.has_spans and Path(spec.data.source[1]).exists())
     totals = data_checks.count_examples_and_bytes(spec.data) if is_readable else None
     share = spec.data.splits["train"] / sum(spec.data.splits.values())
     examples, num_bytes = (round(totals[0] * share), round(totals[1] * share)) if totals else (None, None)

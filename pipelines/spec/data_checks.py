@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tfx_distribute.components.example_gen import csv_rows, image_files
+from tfx_distribute.components.example_gen import csv_rows, image_files, spans
 from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import MIB, FileError, read_text
@@ -42,7 +42,7 @@ def check_data(spec: PipelineSpec) -> None:
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
-    files = [Path(path)] if source == "images" else list_data_files(source, path)
+    files = list_files(spec.data)
     keys = ("label", "example_weight") if spec.transform is None else ()
     targets = {name: f"trainer.{key}" for key in keys for name in names_in(getattr(spec.trainer, key))}
     module = user_module.find(spec)
@@ -81,7 +81,7 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
 
     Args:
       source: Key of the source in the pipeline file.
-      files: Its files; for images, their folder.
+      files: Its files; for images, their folders.
       numbers: Name of a column that has to hold numbers -> the key that says so.
       required: Names of columns without whose values a row is left out.
 
@@ -94,12 +94,14 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
         _check_rows(paths, numbers, required)
         return columns
     if source == "images":
-        images = image_files.list_files(paths[0])
-        columns = image_files.check(paths[0], images, _open)
-        if image_files.METADATA in images:
-            _check_rows([str(files[0] / image_files.METADATA)], numbers, required)
-        elif key := numbers.get(image_files.LABEL):
-            raise DataError(f"{files[0]}: the label, the {key}, is text: the name of a folder; {_NUMBERS_NEEDED}")
+        columns = []
+        for folder in paths:
+            images = image_files.list_files(folder)
+            columns = image_files.check(folder, images, _open)
+            if image_files.METADATA in images:
+                _check_rows([os.path.join(folder, image_files.METADATA)], numbers, required)
+            elif key := numbers.get(image_files.LABEL):
+                raise DataError(f"{folder}: the label, the {key}, is text: the name of a folder; {_NUMBERS_NEEDED}")
         return columns
     if source == "parquet":
         from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
@@ -193,6 +195,39 @@ def _has_shape(feature: Any, schema: Any) -> bool:
     return feature.name not in sparse
 
 
+def list_files(data: Data) -> list[Path]:
+    """Returns the files of a local source, of all spans to read; for images, folders.
+
+    Raises:
+      ConfigurationError: A span is not there, or as for `list_data_files`.
+    """
+    name, _ = data.source
+    paths = choose_spans(data).paths
+    return (
+        [Path(path) for path in paths]
+        if name == "images"
+        else [each for path in paths for each in list_data_files(name, path)]
+    )
+
+
+def choose_spans(data: Data) -> spans.Chosen:
+    """Returns the spans of a local source that a run would read.
+
+    Raises:
+      ConfigurationError: One is not there.
+    """
+    name, source = data.source
+    try:
+        return spans.choose(source, data.spans_window, list_names)
+    except (DataError, OSError) as error:
+        raise ConfigurationError(f"data.{name}: {error}") from error
+
+
+def list_names(folder: str) -> list[str]:
+    """Returns the names in a local folder; none if it is not there."""
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
 def list_data_files(name: str, source: str) -> list[Path]:
     """Returns the data files of a local source, sorted, without hidden files.
 
@@ -277,7 +312,7 @@ def count_examples_and_bytes(data: Data) -> tuple[int, int] | None:
     name, source = data.source
     if "://" in source or name not in ("csv", "tfrecord") or (name == "tfrecord" and data.require):
         return None
-    files = list_data_files(name, source)
+    files = list_files(data)
     if name == "csv":
         return _count_csv_examples_and_bytes(files, data.require)
     if any(map(_is_gzipped, files)):

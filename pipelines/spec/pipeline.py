@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
+from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
@@ -79,10 +80,13 @@ class Data(SpecModel):
     """
 
     SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "images", "example_gen")
+    # Settings that `-p name=value` can replace for one run.
+    PARAMETERS: ClassVar[tuple[str, ...]] = ("span",)
 
     csv: InputPath | None = None
     """A CSV file with a header line, or a folder of such files. `package://NAME/PATH`
-    is a path in an installed package."""
+    is a path in an installed package. A path may have `{YYYY}`, `{MM}`, `{DD}` and
+    `{HH}`, or `{SPAN}` for a number, and `{VERSION}`, of which the highest counts."""
     tfrecord: InputPath | None = None
     """A TFRecord file of tf.Examples, or a folder of such files."""
     parquet: InputPath | None = None
@@ -99,6 +103,16 @@ class Data(SpecModel):
     require: list[FeatureName] = Field(default_factory=list)
     """Names of features. Examples without a value of one of them, such as an empty cell
     of a CSV file, are left out and counted. Not with `example_gen`."""
+    window: int = Field(1, ge=1, le=10_000)
+    """Number of days, hours or numbers to read, up to `span`, for a path that has
+    them."""
+    missing: Literal["fail", "skip"] = "fail"
+    """What happens if one inside the window is missing: the run is refused, or goes on
+    and says which."""
+    span: Annotated[str, BeforeValidator(str)] = ""
+    """The last of them, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
+    pipeline parameter. Default: the newest that is there when the run reads its
+    data."""
     splits: dict[SplitName, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
     """Name of each split -> its share of the examples, in hash buckets. One split has
     to be named `train`."""
@@ -115,6 +129,14 @@ class Data(SpecModel):
             raise ValueError("example_gen_args: only goes with example_gen")
         if self.require and self.example_gen is not None:
             raise ValueError("require: does not go with example_gen; leave the examples out there")
+        if self.has_spans:
+            spans.check_pattern(self.source[1])
+            if self.span:
+                spans.parse(self.source[1], self.span)
+        elif self.span or self.window > 1:
+            raise ValueError(
+                f"{'span' if self.span else 'window'}: goes with a path that has {{YYYY}}, {{MM}} and {{DD}}, or {{SPAN}}"
+            )
         if "train" not in self.splits:
             raise ValueError(f"splits: one has to be called 'train'; here: {', '.join(self.splits)}")
         return self
@@ -124,6 +146,16 @@ class Data(SpecModel):
         """Returns the name of the source and its value."""
         name = next(name for name in self.SOURCES if getattr(self, name) is not None)
         return name, getattr(self, name)
+
+    @property
+    def has_spans(self) -> bool:
+        """True if the source has the data of many days, hours or numbers."""
+        return self.example_gen is None and spans.has_fields(self.source[1])
+
+    @property
+    def spans_window(self) -> spans.Window:
+        """The spans to read."""
+        return spans.Window(self.window, self.missing == "skip", self.span)
 
 
 class Transform(SpecModel):
@@ -231,7 +263,7 @@ class Train(SpecModel):
     @field_validator("hparams")
     @classmethod
     def _check_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
-        taken = sorted(set(hparams) & {*Parameters.model_fields, *Shards.PARAMETERS, *cls.PARAMETERS})
+        taken = sorted(set(hparams) & {*Parameters.model_fields, *Shards.PARAMETERS, *Data.PARAMETERS, *cls.PARAMETERS})
         if taken:
             raise ValueError(f"{taken[0]!r} is a pipeline parameter; write it under trainer.parameters")
         return hparams
@@ -452,12 +484,14 @@ class PipelineSpec(SpecModel):
                 parameters.pop(other, None)
         shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
         shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
+        data_values = {name: values[name] for name in Data.PARAMETERS if name in values and self.data.has_spans}
+        data = Data.model_validate({**self.data.model_dump(), **data_values})
         trainer_values = {}
         if "base_model" in values:  # its path; without one, nothing of the base model is left
             start = self.trainer.base_model.model_dump() if values["base_model"] else {}
             changed = Train.model_validate({"base_model": {**start, "path": values["base_model"]}})
             trainer_values["base_model"] = changed.base_model
-        elsewhere = {*self.trainer.hparams, *shard_values, *trainer_values}
+        elsewhere = {*self.trainer.hparams, *shard_values, *data_values, *trainer_values}
         parameters.update({name: value for name, value in values.items() if name not in elsewhere})
         hparams = {name: _like(value, values.get(name, value)) for name, value in self.trainer.hparams.items()}
         trainer = self.trainer.model_copy(
@@ -465,7 +499,7 @@ class PipelineSpec(SpecModel):
         )
         if self.tune:
             search_lib.check(self.tune.search, hparams)
-        return self.model_copy(update={"trainer": trainer, "shards": shards})._check_base_model()
+        return self.model_copy(update={"trainer": trainer, "shards": shards, "data": data})._check_base_model()
 
 
 def _like(default: Scalar, value: Scalar) -> Scalar:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, BaseModelSpec, PipelineSpec
@@ -122,7 +123,7 @@ def find(spec: PipelineSpec) -> Module:
 
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns the local files and folders of a pipeline's data and results."""
-    source = None if spec.data.example_gen else spec.data.source[1]
+    source = None if spec.data.example_gen else spans.before_fields(spec.data.source[1])
     local = getattr(spec.targets, "local", None)
     base_model = None if spec.trainer.base_model.path == LATEST_BLESSED else spec.trainer.base_model.path
     paths = (source, spec.data.schema_file, base_model, spec.push and spec.push.directory, local and local.root)

@@ -131,6 +131,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         for name, value in get_parameter_values(spec).items()
     }
     num_shards = parameters.pop("num_shards")
+    parameters.pop("span", None)  # it is the ExampleGen's
     sharder = Sharder(
         examples=examples,
         transform_graph=transform_graph,
@@ -225,7 +226,8 @@ def get_parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
     values = spec.trainer.parameters.model_dump()
     # A TFX RuntimeParameter cannot be a bool.
     values = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
-    return {**values, "hparams": json.dumps(spec.trainer.hparams), "num_shards": spec.shards.num_shards}
+    values = {**values, "hparams": json.dumps(spec.trainer.hparams), "num_shards": spec.shards.num_shards}
+    return {**values, "span": spec.data.span} if spec.data.has_spans else values
 
 
 def add_to_cache_key(component: base_component.BaseComponent, content: str) -> None:
@@ -290,6 +292,9 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
         "output_config": output,
         "require": data.require,
     }
+    if data.has_spans:
+        span = data_types.RuntimeParameter("span", str, default=data.span)
+        arguments |= {"window": data.window, "skip_missing": data.missing == "skip", "span": span}
     return _EXAMPLE_GENS[name](**arguments)
 
 

@@ -20,7 +20,9 @@ def resolved(data: Data) -> dict[str, Any]:
 
 def _resolve(component: FileBasedExampleGen) -> dict[str, Any]:
     driver = component.driver_class(metadata_handle=None)
-    return driver.resolve_exec_properties(dict(component.exec_properties), None, None)
+    # A runner replaces the span, which is a RuntimeParameter.
+    properties = {name: getattr(value, "default", value) for name, value in component.exec_properties.items()}
+    return driver.resolve_exec_properties(properties, None, None)
 
 
 def ingest(data: Data, folder: Path) -> dict[str, list[dict[str, list[Any] | None]]]:

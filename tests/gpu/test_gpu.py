@@ -22,7 +22,9 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTo
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
-FLOAT32, HALF = 1e-3, 0.03  # relative tolerances of the losses, by precision
+# Relative tolerances of the losses, by precision. XLA tries several kernels, of which
+# some round to TensorFloat-32 whatever the environment says.
+FLOAT32, TF32, HALF = 1e-4, 0.01, 0.03
 
 Train = Callable[..., TrainingResult]
 
@@ -102,7 +104,7 @@ def test_parameter_servers_with_a_worker_on_the_gpu(clusters, on_cpu, kind):
 
 # name -> options, and the tolerance.
 OPTIONS = {
-    "jit_compile": ({"jit_compile": True}, FLOAT32),
+    "jit_compile": ({"jit_compile": True}, TF32),
     "ten steps a call": ({"steps_per_execution": 10}, FLOAT32),
     "accumulation": ({"per_replica_batch_size": 32, "gradient_accumulation_steps": 2}, FLOAT32),
     "mixed_float16": ({"precision": "mixed_float16"}, HALF),

@@ -4,7 +4,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from tfx_distribute.components.example_gen.names import LEFT_OUT
+from tfx_distribute.components.example_gen.names import describe
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
 from tfx_distribute.pipelines.targets.local import commands
@@ -48,7 +48,7 @@ def make(run: Run) -> Report:
         started=run.started,
         seconds=run.seconds,
         nodes=run.nodes,
-        left_out=describe_left_out(run),
+        data=describe_data(run),
         training=artifacts.training_properties(model.properties) if model else {},
         parameters=run.changes,
         defaults=run.defaults,
@@ -125,10 +125,10 @@ def describe_anomalies(run: Run) -> str:
     return line if len(line) <= _ANOMALIES_LENGTH else f"{line[: _ANOMALIES_LENGTH - 3]}..."
 
 
-def describe_left_out(run: Run) -> str:
-    """Describes in one line which examples an ExampleGen left out; empty if none."""
+def describe_data(run: Run) -> dict[str, str]:
+    """Returns the spans of the data, and which examples were left out, if any."""
     examples = run.find("Examples")
-    return str(examples.properties.get(LEFT_OUT, "")) if examples else ""
+    return describe(examples.properties) if examples else {}
 
 
 def _uri(run: Run, type_name: str) -> str:

@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
+from tfx_distribute.components.example_gen.names import WINDOW
 from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
@@ -68,7 +69,10 @@ def compile_pipeline(
     by_name = {component.id: component for component in pipeline.components}
     job, in_step, unversioned = by_tfx.job, by_tfx.in_step, by_tfx.unversioned
     pipeline_ir.check_references(job["pipelineSpec"])
-    spec = pipeline_ir.without_cache(job["pipelineSpec"], [*unversioned, *targets_compiler.find_pushers(pipeline)])
+    # TFX's own driver, which runs there before a step, does not know its spans.
+    with_spans = [name for name, component in by_name.items() if WINDOW in getattr(component, "exec_properties", {})]
+    uncached = [*unversioned, *with_spans, *targets_compiler.find_pushers(pipeline)]
+    spec = pipeline_ir.without_cache(job["pipelineSpec"], uncached)
     spec = pipeline_ir.with_guarded_entrypoint(spec)
     spec = pipeline_ir.with_system_types(spec)
     step_resources = {

@@ -94,7 +94,7 @@ def test_page_at_the_address_of_its_artifact(tmp_path):
     page = (tmp_path / "html").read_text()
     for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "no history and no TensorBoard logs"):
         assert shown in page
-    assert report.make("digits", inputs, outputs, None, "").left_out == "1 of 2 examples without a value of y (1)"
+    assert report.make("digits", inputs, outputs, None, "").data == {"left out": "1 of 2 examples without a value of y (1)"}
 
 
 def test_versions_are_no_metrics():

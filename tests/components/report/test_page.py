@@ -52,7 +52,7 @@ REPORT = Report(
         ),
         Split("eval", 5, (Feature("fare", "float", 5, 0, {"mean": 2}, Histogram((2, 3), (0, 2, 4))),)),
     ),
-    left_out="12 of 1,000 examples without a value of <y> (10), x (2)",
+    data={"left out": "12 of 1,000 examples without a value of <y> (10), x (2)"},
     anomalies=(Anomaly("eval", "fare", "error", "Column dropped", "not present"),),
     training={"strategy": "multi_worker_mirrored", "num_replicas": 2, "train_steps": 460},
     curves=Curves(

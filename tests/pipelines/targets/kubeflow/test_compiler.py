@@ -304,3 +304,14 @@ def test_steps_send_beam_pipelines_to_a_job_service(tmp_path):
             "--environment_type=DOCKER",
         ]
         assert f"--environment_config={TARGET['image']}" in args
+
+
+def test_the_span_is_a_parameter_that_the_step_resolves(tmp_path):
+    data = {"csv": "/shared/data/{YYYY}-{MM}-{DD}", "window": 7}
+    pipeline = compiled(project(tmp_path, "taxi", data=data), "span=2026-11-25").pipeline
+    root = pipeline["root"]
+    assert root["inputDefinitions"]["parameters"]["span"]["defaultValue"] == "2026-11-25"
+    for task in ("CsvExampleGen", "CsvExampleGen-input"):
+        parameters = root["dag"]["tasks"][task]["inputs"]["parameters"]
+        assert parameters["last_span"] == {"componentInputParameter": "span"}
+        assert json.loads(parameters["window"]["runtimeValue"]["constant"]) == {"size": 7, "skip_missing": False}

@@ -207,8 +207,8 @@ def test_examples_that_were_left_out_in_a_line(store):
     examples = store.artifact("Examples", "data", left_out="1 of 2 examples without a value of y (1)")
     store.node(SECOND, "CsvExampleGen", State.CACHED, {"examples": examples})
     store.node(SECOND, "Sharder", State.COMPLETE, {"sharded_examples": store.artifact("Examples", "shards")})
-    lines = [report.describe_left_out(runs.find([store.root], run)) for run in (FIRST, SECOND)]
-    assert lines == ["", "1 of 2 examples without a value of y (1)"]
+    lines = [report.describe_data(runs.find([store.root], run)) for run in (FIRST, SECOND)]
+    assert lines == [{}, {"left out": "1 of 2 examples without a value of y (1)"}]
 
 
 def test_a_run_that_has_ended_while_another_starts(store):

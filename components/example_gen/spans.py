@@ -1,0 +1,229 @@
+"""Finds the data of each day, hour or number in paths such as `/data/{YYYY}-{MM}-{DD}`.
+
+The fields are those of TFX's ExampleGens: `{YYYY}`, `{MM}` and `{DD}`, or `{SPAN}`, and
+`{VERSION}`, of which the highest counts. `{HH}` beside a date is an hour. A pattern is
+that of a folder or a file; the data of all spans in a window are read together.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+
+_FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)(?::(\d+))?\}")
+_DATE = ("YYYY", "MM", "DD")
+_DIGITS = {"YYYY": "4", "MM": "2", "DD": "2", "HH": "2"}
+_EPOCH = datetime(1970, 1, 1)
+_SHOWN = 5
+
+ListNames = Callable[[str], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which spans to read.
+
+    Attributes:
+      size: Number of spans, one after the other.
+      skip_missing: True if spans inside the window may be missing.
+      last: The last of them, such as `2026-11-25`, `2026-11-25T07` or `42`; empty for
+        the newest that is there.
+    """
+
+    size: int = 1
+    skip_missing: bool = False
+    last: str = ""
+
+    def to_json(self) -> str:
+        """Returns all but the last span, which may be a parameter of the pipeline."""
+        return json.dumps({"size": self.size, "skip_missing": self.skip_missing})
+
+    @staticmethod
+    def from_json(text: str | None, last: str | None) -> "Window":
+        """Reads what `to_json` has returned."""
+        return Window(**json.loads(text or "{}"), last=last or "")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The data of a window.
+
+    Attributes:
+      paths: Path of each span, the oldest first.
+      names: Names of the spans that were found, such as `2026-11-25`.
+      missing: Names of those in the window that are not there.
+    """
+
+    paths: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """Returns the spans in one line; empty for a path without fields.
+
+        Example:
+          >>> Chosen(("/d/1", "/d/3"), ("1", "3"), ("2",)).describe()
+          '1 to 3 (2 spans), without 2'
+        """
+        if not self.names:
+            return ""
+        one = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]} ({len(self.names)} spans)"
+        return f"{one}, without {_shorten(self.missing)}" if self.missing else one
+
+
+def has_fields(path: str) -> bool:
+    """Returns True if a path has the place of a span."""
+    return bool(_FIELD.search(path))
+
+
+def before_fields(path: str) -> str:
+    """Returns the folder that has the data of all spans; `path` without fields."""
+    parts = path.split("/")
+    first = next((position for position, part in enumerate(parts) if has_fields(part)), len(parts))
+    return path if first == len(parts) else "/".join(parts[:first]) or ("/" if first else ".")
+
+
+def check_pattern(path: str) -> None:
+    """Checks the fields of a path.
+
+    Raises:
+      ConfigurationError: They do not make up a span.
+    """
+    fields = [match[1] for match in _FIELD.finditer(path)]
+    if len(set(fields)) < len(fields):
+        raise ConfigurationError(f"{path}: has a field twice; write each once")
+    dates = [field for field in fields if field in (*_DATE, "HH")]
+    if "SPAN" in fields and dates:
+        raise ConfigurationError(f"{path}: has {{SPAN}} and a date; write one of them")
+    if "SPAN" not in fields and set(_DATE) - set(dates):
+        found = ", ".join(f"{{{field}}}" for field in fields)
+        raise ConfigurationError(
+            f"{path}: has {found}, which is no date; write {{YYYY}}, {{MM}} and {{DD}}, "
+            "and {HH} for hours, or {SPAN} for a number"
+        )
+
+
+def parse(path: str, name: str) -> int:
+    """Returns the number of a span, by which spans are ordered.
+
+    Args:
+      path: The pattern.
+      name: The span, such as `2026-11-25`, or `42` for `{SPAN}`.
+
+    Raises:
+      ConfigurationError: It is not a span of this pattern.
+    """
+    if "{SPAN" in path:
+        if name.isascii() and name.isdigit():
+            return int(name)
+        raise ConfigurationError(f"span: {name!r} is not a span of {path}; write a number")
+    text = name if "{HH}" in path else f"{name}T00"
+    try:
+        moment = datetime.strptime(text, "%Y-%m-%dT%H")
+    except ValueError:
+        example = "2026-11-25T07" if "{HH}" in path else "2026-11-25"
+        raise ConfigurationError(f"span: {name!r} is not a span of {path}; write such as {example}") from None
+    return (moment - _EPOCH) // _step(path)
+
+
+def name_of(path: str, number: int) -> str:
+    """Returns the name of a span, which `parse` reads."""
+    if "{SPAN" in path:
+        return str(number)
+    moment = _EPOCH + number * _step(path)
+    return moment.strftime("%Y-%m-%dT%H" if "{HH}" in path else "%Y-%m-%d")
+
+
+def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
+    """Finds the data of a window.
+
+    Args:
+      path: A path or address; without fields, it is the only one that is chosen.
+      window: Which spans to read.
+      list_names: Returns the names in a folder; those of folders may end in a slash. A
+        folder that is not there has none.
+
+    Raises:
+      ConfigurationError: The pattern, or the last span, is not one.
+      DataError: A span is not there.
+    """
+    if not has_fields(path):
+        return Chosen((path,))
+    check_pattern(path)
+    last = parse(path, window.last) if window.last else None
+    found = find(path, list_names)
+    if not found:
+        raise DataError(f"there is no data at {path}")
+    if last is not None and last not in found:
+        there = _shorten(name_of(path, number) for number in sorted(found))
+        raise DataError(f"there is no span {window.last} at {path}; there are {there}")
+    end = max(found) if last is None else last
+    wanted = range(end - window.size + 1, end + 1)
+    missing = tuple(name_of(path, number) for number in wanted if number not in found)
+    if missing and not window.skip_missing:
+        raise DataError(
+            f"{path} has no data of {_shorten(missing)}, which {'is' if len(missing) == 1 else 'are'} in the window of "
+            f"{window.size} up to {name_of(path, end)}; add the data, or write data.missing: skip"
+        )
+    present = [number for number in wanted if number in found]
+    return Chosen(tuple(found[number] for number in present), tuple(name_of(path, number) for number in present), missing)
+
+
+def find(path: str, list_names: ListNames) -> dict[int, str]:
+    """Returns the path of each span that is there, of its highest version.
+
+    Args:
+      path: A path with fields.
+      list_names: As for `choose`.
+    """
+    base = before_fields(path)
+    places: list[tuple[str, Mapping[str, str]]] = [(base, {})]
+    for part in path.removeprefix(base).lstrip("/").split("/"):
+        pattern = _to_regex(part)
+        places = [
+            (f"{folder.rstrip('/')}/{match[0]}", {**values, **match.groupdict()})
+            for folder, values in places
+            for match in map(pattern.fullmatch, {name.rstrip("/") for name in list_names(folder)})
+            if match
+        ]
+    best: dict[int, tuple[int, str]] = {}
+    for place, values in places:
+        number = _to_number(path, values)
+        if number is not None:
+            best[number] = max(best.get(number, (-1, "")), (int(values.get("VERSION", 0)), place))
+    return {number: place for number, (_, place) in best.items()}
+
+
+def _to_regex(part: str) -> "re.Pattern[str]":
+    """Returns what matches the names of one part of a path."""
+    pieces, end = [], 0
+    for match in _FIELD.finditer(part):
+        count = match[2] or _DIGITS.get(match[1])
+        digits = f"[0-9]{{{count}}}" if count else "[0-9]+"
+        pieces += [re.escape(part[end : match.start()]), f"(?P<{match[1]}>{digits})"]
+        end = match.end()
+    return re.compile("".join([*pieces, re.escape(part[end:])]))
+
+
+def _to_number(path: str, values: Mapping[str, str]) -> int | None:
+    """Returns the number of a span; None if its date does not exist."""
+    if "SPAN" in values:
+        return int(values["SPAN"])
+    hour = f"T{values['HH']}" if "HH" in values else ""
+    try:
+        return parse(path, f"{values['YYYY']}-{values['MM']}-{values['DD']}{hour}")
+    except ConfigurationError:  # such as 2026-02-30
+        return None
+
+
+def _step(path: str) -> timedelta:
+    return timedelta(hours=1) if "{HH}" in path else timedelta(days=1)
+
+
+def _shorten(names: Iterable[str]) -> str:
+    listed = list(names)
+    shown = listed if len(listed) <= _SHOWN else [*listed[:2], "...", *listed[-2:]]
+    return ", ".join(shown)

@@ -1,0 +1,96 @@
+"""Runs a pipeline for new days only, or for each of past days."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tfx_distribute.pipelines.cli.options import NOT_BLESSED, refuse
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.spec.pipeline import Data
+
+
+def find_run_of_newest(data: "Data", root: Path) -> str:
+    """Returns which run has read the newest span; empty if none has.
+
+    Args:
+      data: The pipeline's data.
+      root: Folder of its runs.
+    """
+    from tfx_distribute.components.example_gen.names import NEWEST_SPAN
+    from tfx_distribute.pipelines.spec import data_checks
+    from tfx_distribute.pipelines.targets.local import runs
+
+    _check_has_spans(data, "--if-new")
+    try:
+        newest = data_checks.choose_spans(data).names[-1]
+        known = runs.list_runs([root]) if (root / runs.METADATA_FILE).is_file() else []
+    except ConfigurationError as error:
+        refuse(str(error))
+    for run in known:
+        examples = run.find("Examples")
+        if run.state == "complete" and examples and examples.properties.get(NEWEST_SPAN) == newest:
+            return f"{newest} is the newest, and run {run.id} has read it"
+    return ""
+
+
+def run_each(data: "Data", backfill: str) -> int:
+    """Runs this command once for each span, the oldest first, up to one that fails.
+
+    Args:
+      data: The pipeline's data.
+      backfill: The first and the last span, `FIRST..LAST`.
+
+    Returns:
+      The exit code: that of the run that failed; else that of the last one.
+    """
+    from tfx_distribute.components.example_gen import spans
+    from tfx_distribute.pipelines.spec import data_checks
+
+    _check_has_spans(data, "--backfill")
+    path, (first, _, last) = data.source[1], backfill.partition("..")
+    names, missing = [], []
+    try:
+        there = spans.find(path, data_checks.list_names)
+        for number in range(spans.parse(path, first), spans.parse(path, last) + 1):
+            name = spans.name_of(path, number)
+            if number in there or data.missing == "fail":
+                spans.choose(path, dataclasses.replace(data.spans_window, last=name), data_checks.list_names)
+                names.append(name)
+            else:
+                missing.append(name)
+    except (ConfigurationError, DataError) as error:
+        refuse(f"--backfill: {error}")
+    if not names:
+        refuse(f"--backfill: there is no span in {backfill}; write FIRST..LAST, such as 2026-11-01..2026-11-25")
+    if missing:
+        click.echo(f"without {', '.join(missing)}, of which there are no data")
+    words, code = _without_backfill(sys.argv[1:]), 0
+    for name in names:
+        click.echo(f"span {name}")
+        sys.stdout.flush()
+        command = [sys.executable, "-m", "tfx_distribute.pipelines", *words, "-p", f"span={name}"]
+        code = subprocess.run(command, check=False).returncode
+        if code not in (0, NOT_BLESSED):
+            break
+    return code
+
+
+def _check_has_spans(data: "Data", option: str) -> None:
+    if not data.has_spans:
+        refuse(
+            f"{option}: the data have no spans; write {{YYYY}}, {{MM}} and {{DD}}, or {{SPAN}} in the path of their source"
+        )
+
+
+def _without_backfill(words: list[str]) -> list[str]:
+    kept = [word for word in words if not word.startswith("--backfill=")]
+    if "--backfill" in kept:
+        position = kept.index("--backfill")
+        del kept[position : position + 2]
+    return kept

@@ -1,0 +1,121 @@
+"""Tests which days, hours and numbers are found in paths, and read."""
+
+import os
+
+import pytest
+from ingestion import resolved, rows
+
+from tfx_distribute.components.example_gen import spans
+from tfx_distribute.components.example_gen.spans import Chosen, Window
+from tfx_distribute.pipelines.spec import data_checks
+from tfx_distribute.pipelines.spec.pipeline import Data
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+
+
+def list_names(folder):
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def choose(path, *arguments):
+    return spans.choose(str(path), Window(*arguments), list_names)
+
+
+@pytest.fixture
+def days(tmp_path):
+    """Returns a pattern of days, of which one has two versions and one is missing."""
+    for name in ("2026-11-29/v1", "2026-11-30/v9", "2026-11-30/v10", "2026-12-02/v1", "2026-12-99/v1", "notes/v1"):
+        (tmp_path / "days" / name).mkdir(parents=True)
+        (tmp_path / "days" / name / "a.csv").write_text(f"x\n{name[8:10]}.{name[12:]}\n" if name != "notes/v1" else "?")
+    return str(tmp_path / "days" / "{YYYY}-{MM}-{DD}" / "v{VERSION}")
+
+
+def test_the_newest_day_and_its_highest_version(days):
+    assert spans.name_of(days, max(spans.find(days, list_names))) == "2026-12-02"
+    chosen = choose(days, 2, False, "2026-11-30")
+    assert [path.rpartition("days/")[2] for path in chosen.paths] == ["2026-11-29/v1", "2026-11-30/v10"]
+    assert chosen.describe() == "2026-11-29 to 2026-11-30 (2 spans)"
+
+
+def test_a_day_is_missing_in_the_window(days):
+    with pytest.raises(DataError, match="no data of 2026-12-01, which is in the window of 3 up to 2026-12-02"):
+        choose(days, 3)
+    chosen = choose(days, 4, True)
+    assert chosen.describe() == "2026-11-29 to 2026-12-02 (3 spans), without 2026-12-01"
+
+
+@pytest.mark.parametrize("last", ["2026-12-01", "2030-01-01"], ids=["between", "in the future"])
+def test_a_last_day_that_is_not_there_is_never_skipped(days, last):
+    with pytest.raises(DataError, match=f"there is no span {last} at .*; there are 2026-11-29, 2026-11-30, 2026-12-02"):
+        choose(days, 1, True, last)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("{YYYY}/{MM}/{DD}", "2026-1-1x"),
+        ("{YYYY}/{MM}/{DD}", "2026-02-30"),
+        ("{YYYY}{MM}{DD}-{HH}", "2026-11-30"),
+        ("{SPAN}", "2026-11-30"),
+        ("{SPAN:3}", "-1"),
+    ],
+)
+def test_a_name_that_is_no_span(path, name):
+    with pytest.raises(ConfigurationError, match="is not a span of .*; write (such as 2026-11-25|a number)"):
+        spans.parse(path, name)
+
+
+@pytest.mark.parametrize("path", ["{YYYY}-{MM}", "{VERSION}", "{HH}", "{YYYY}-{MM}-{DD}/{DD}", "{SPAN}/{YYYY}-{MM}-{DD}"])
+def test_a_pattern_that_is_no_span(path):
+    with pytest.raises(ConfigurationError, match="write"):
+        choose(path)
+
+
+def test_files_of_hours_over_midnight(tmp_path):
+    for name in ("20261130-23.csv", "20261201-00.csv", "20261201-01.csv", "20261201-1.csv"):
+        (tmp_path / name).write_text("x\n1\n")
+    chosen = choose(tmp_path / "{YYYY}{MM}{DD}-{HH}.csv", 2, False, "2026-12-01T00")
+    assert chosen.names == ("2026-11-30T23", "2026-12-01T00")
+    assert [os.path.basename(path) for path in chosen.paths] == ["20261130-23.csv", "20261201-00.csv"]
+
+
+def test_numbers_in_object_storage_where_folders_end_with_a_slash():
+    tree = {"gs://bucket/in": ["007/", "010/", "99/"], "gs://bucket/in/007": ["x/"], "gs://bucket/in/010": ["x/", "y"]}
+    chosen = spans.choose("gs://bucket/in/{SPAN:3}/x", Window(), lambda folder: tree.get(folder, []))
+    assert chosen == Chosen(("gs://bucket/in/010/x",), ("10",))
+
+
+def test_a_path_without_fields_is_taken_as_it_is():
+    assert choose("/a/{b}") == Chosen(("/a/{b}",))
+    assert choose("/a/{b}").describe() == ""
+
+
+def test_examples_of_a_window(days, tmp_path):
+    data = Data(csv=days, window=2, missing="skip", span="2026-11-30")
+    assert sorted(row["x"][0] for row in rows(data, tmp_path / "out")) == [pytest.approx(29.1), pytest.approx(30.10)]
+    assert [file.parent.name for file in data_checks.list_files(data)] == ["v1", "v10"]
+
+
+def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_path):
+    def key(**settings):
+        return resolved(Data(csv=days, **settings))["input_fingerprint"]
+
+    newest, fixed = key(), key(span="2026-11-30")
+    (tmp_path / "days" / "2026-12-03" / "v1").mkdir(parents=True)
+    (tmp_path / "days" / "2026-12-03" / "v1" / "a.csv").write_text("x\n3\n")
+    assert key() != newest
+    assert key(span="2026-11-30") == fixed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"csv": "/d/{YYYY}-{MM}"}, "is no date"),
+        ({"csv": "/d/{YYYY}-{MM}-{DD}", "window": 0}, "greater than or equal to 1"),
+        ({"csv": "/d/{YYYY}-{MM}-{DD}", "span": "tomorrow"}, "is not a span of"),
+        ({"csv": "/d/a.csv", "span": "2026-11-30"}, "span: goes with a path that has {YYYY}, {MM} and {DD}"),
+        ({"csv": "/d/a.csv", "window": 2}, "window: goes with a path"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Data(**settings)

@@ -1,0 +1,73 @@
+"""Runs a pipeline as new days of data come, and for past ones."""
+
+import random
+import re
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def write_day(folder, name):
+    """Writes a day's rows, whose label is a text."""
+    numbers = random.Random(name)  # noqa: S311 (data)
+    pairs = [(numbers.random(), numbers.random()) for _ in range(200)]
+    rows = [f"{x:.3f},{y:.3f},{'yes' if x + y > 1 else 'no'}" for x, y in pairs]
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.csv").write_text("\n".join(["x,y,label", *rows]) + "\n")
+
+
+def test_new_days_and_past_ones(command, tmp_path):
+    days, file = tmp_path / "days", tmp_path / "mine" / "pipeline.yaml"
+    for name in ("2026-11-23", "2026-11-24", "2026-11-26"):
+        write_day(days, name)
+    made = command("init", tmp_path / "mine", "--from", days / "2026-11-23.csv", "--label", "label")
+    assert made.code == 0, made.output
+    text = re.sub(r"csv: .*", f"csv: {days}/{{YYYY}}-{{MM}}-{{DD}}.csv\n  window: 2\n  missing: skip", file.read_text())
+    file.write_text(text.replace("epochs: 20", "epochs: 2"))
+    root = ("--root", tmp_path / "runs")
+
+    newest = command("run", file, *root)
+    assert newest.code in (0, 3), newest.output
+    assert "spans      2026-11-26, without 2026-11-25" in newest.output
+    again = command("run", file, *root, "--if-new")
+    assert (again.code, again.output.count("CsvExampleGen")) == (0, 0)
+    assert re.match(r"no new span: 2026-11-26 is the newest, and run \S+ has read it", again.output)
+
+    gone = command("run", file, *root, "-p", "span=2026-11-25")
+    assert gone.code == 2
+    assert "there is no span 2026-11-25 at" in gone.output
+
+    past = command("run", file, *root, "--backfill", "2026-11-24..2026-11-26", new_process=True)
+    assert past.code in (0, 3), past.output
+    assert re.findall(r"^(?:span|without) .*", past.output, re.MULTILINE) == [
+        "without 2026-11-25, of which there are no data",
+        "span 2026-11-24",
+        "span 2026-11-26",
+    ]
+    assert "spans      2026-11-23 to 2026-11-24 (2 spans)" in past.output
+    assert re.search(r"CsvExampleGen +cached", past.output), "the day that the first run has read"
+
+    write_day(days, "2026-11-27")
+    new = command("run", file, *root, "--if-new")
+    assert "spans      2026-11-26 to 2026-11-27 (2 spans)" in new.output
+    shown = command("runs", "show", *root)
+    assert re.search(r"^spans +2026-11-26 to 2026-11-27 \(2 spans\)$", shown.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("backfill", "message"),
+    [
+        ("2026-11-01", "there is no data at"),
+        ("yesterday..today", "'today' is not a span of"),
+    ],
+)
+def test_backfills_that_are_refused(backfill, message, command, tmp_path):
+    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
+    data = f"csv: '{tmp_path}/days/{{YYYY}}-{{MM}}-{{DD}}'"
+    (tmp_path / "p.yaml").write_text(
+        f"name: mine\nmodule: model.py\ndata: {{{data}}}\ntrainer: {{label: y, parameters: {{epochs: 1}}}}\n"
+    )
+    refused = command("run", tmp_path / "p.yaml", "--backfill", backfill, new_process=True)
+    assert refused.code == 2
+    assert message in refused.output

@@ -105,8 +105,22 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], me
         # Keras 3 squares each gradient row separately, even if several belong to the
         # same row of the table. Keras 2 adds them up first.
         sums = list(map(without_duplicates, sums))
+    _leave_rows_to_tensorflow(optimizer, sums)
     optimizer.apply_gradients(zip(sums, variables, strict=True))
     return seconds
+
+
+@tf.autograph.experimental.do_not_convert  # contains no user code
+def _leave_rows_to_tensorflow(optimizer: Any, gradients: Sequence[Any]) -> None:
+    """Stops an optimizer from compiling updates with XLA if one is of a table's rows.
+
+    Keras 2 compiles them on a GPU. How many different rows a batch has changes from
+    step to step, and each number would be compiled, which takes as long as many steps.
+    """
+    if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        for each in optimizers.with_inner(optimizer):
+            if getattr(each, "jit_compile", False):
+                each.jit_compile = False
 
 
 def finalize(optimizer: Any, variables: Sequence[Any]) -> None:

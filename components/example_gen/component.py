@@ -26,7 +26,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import driver, executor, spans
-from tfx_distribute.components.example_gen.names import LAST_SPAN, NO_SPANS, REQUIRE, WINDOW
+from tfx_distribute.components.example_gen.names import LAST_SPAN, REQUIRE, SPANS_HINT, WINDOW
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _FORMATS = (
@@ -75,7 +75,7 @@ class _DataFilesExampleGen(FileBasedExampleGen):
             self.exec_properties[WINDOW] = spans.Window(window, skip_missing).to_json()
             self.exec_properties[LAST_SPAN] = span
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
-            raise ConfigurationError(f"range_config: {NO_SPANS}")
+            raise ConfigurationError(f"range_config: {SPANS_HINT}")
         # TFX would only record another format.
         for argument, formats, only_format in _FORMATS:
             value = self.exec_properties.get(argument)

@@ -10,7 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.example_gen import spans
-from tfx_distribute.components.example_gen.names import ALL_FILES, NO_SPANS, is_data_file, table_refusal
+from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file, table_refusal
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
@@ -37,11 +37,11 @@ def list_files(input_base: str, pattern: str) -> list[str]:
     if pattern != ALL_FILES:
         file = os.path.join(input_base, pattern)
         if not fileio.exists(file) or fileio.isdir(file):
-            hint = f"; {NO_SPANS}" if spans.has_fields(pattern) else ""
+            hint = f"; {SPANS_HINT}" if spans.has_fields(pattern) else ""
             raise DataError(f"{file} is not a file, or is not there{hint}")
         return [file]
-    if "://" not in input_base and os.path.isfile(input_base):
-        return [input_base]  # on a volume, which the compiler of the pipeline cannot see
+    if fileio.exists(input_base) and not fileio.isdir(input_base):
+        return [input_base]  # which the compiler of the pipeline cannot see
     names = fileio.listdir(input_base) if fileio.isdir(input_base) else []
     if refusal := table_refusal(input_base, names):
         raise DataError(refusal)

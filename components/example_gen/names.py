@@ -11,7 +11,7 @@ SPANS = "spans"  # property of examples: the spans that they are of, as text
 NEWEST_SPAN = "newest_span"  # property of examples: the last of these
 _SHOWN = {SPANS: "spans", LEFT_OUT: "left out"}
 
-NO_SPANS = (
+SPANS_HINT = (
     "this ExampleGen reads the spans of an input_base such as /data/{YYYY}-{MM}-{DD}; write window=7 for the last seven"
 )
 

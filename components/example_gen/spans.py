@@ -96,12 +96,14 @@ def check_pattern(path: str) -> None:
     if len(set(fields)) < len(fields):
         raise ConfigurationError(f"{path}: has a field twice; write each once")
     dates = [field for field in fields if field in (*_DATE, "HH")]
+    if any(match[2] for match in _FIELD.finditer(path) if match[1] in _DIGITS):
+        raise ConfigurationError(f"{path}: the fields of a date have no width; write e.g. {{MM}}")
     if "SPAN" in fields and dates:
         raise ConfigurationError(f"{path}: has {{SPAN}} and a date; write one of them")
     if "SPAN" not in fields and set(_DATE) - set(dates):
         found = ", ".join(f"{{{field}}}" for field in fields)
         raise ConfigurationError(
-            f"{path}: has {found}, which is no date; write {{YYYY}}, {{MM}} and {{DD}}, "
+            f"{path}: has {found}, which is not a date; write {{YYYY}}, {{MM}} and {{DD}}, "
             "and {HH} for hours, or {SPAN} for a number"
         )
 
@@ -125,7 +127,7 @@ def parse(path: str, name: str) -> int:
         moment = datetime.strptime(text, "%Y-%m-%dT%H")
     except ValueError:
         example = "2026-11-25T07" if "{HH}" in path else "2026-11-25"
-        raise ConfigurationError(f"span: {name!r} is not a span of {path}; write such as {example}") from None
+        raise ConfigurationError(f"span: {name!r} is not a span of {path}; write e.g. {example}") from None
     return (moment - _EPOCH) // _step(path)
 
 
@@ -156,7 +158,10 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
     last = parse(path, window.last) if window.last else None
     found = find(path, list_names)
     if not found:
-        raise DataError(f"there is no data at {path}")
+        raise DataError(
+            f"there is no data at {path}; it is literal but for its fields, {{MM}} and {{DD}} have two digits, and "
+            "several files of a span have to be in a folder"
+        )
     if last is not None and last not in found:
         there = _shorten(name_of(path, number) for number in sorted(found))
         raise DataError(f"there is no span {window.last} at {path}; there are {there}")
@@ -181,7 +186,7 @@ def find(path: str, list_names: ListNames) -> dict[int, str]:
     """
     base = before_fields(path)
     places: list[tuple[str, Mapping[str, str]]] = [(base, {})]
-    for part in path.removeprefix(base).lstrip("/").split("/"):
+    for part in path.removeprefix(base).strip("/").split("/"):
         pattern = _to_regex(part)
         places = [
             (f"{folder.rstrip('/')}/{match[0]}", {**values, **match.groupdict()})

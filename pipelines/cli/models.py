@@ -83,7 +83,7 @@ def rollback(version: str, root: str | None) -> None:
             new = models_lib.roll_back(found)
     except TfxDistributeError as error:
         refuse(str(error))
-    click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {found.run.id if found.run else 'unknown'}")
+    click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {_run(found)[0]}")
 
 
 def _list(root: str | None) -> "list[Version]":

@@ -25,14 +25,18 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
     from tfx_distribute.components.example_gen.names import NEWEST_SPAN
     from tfx_distribute.pipelines.spec import data_checks
     from tfx_distribute.pipelines.targets.local import runs
+    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
 
-    _check_has_spans(data, "--if-new")
+    if not data.has_spans:
+        refuse("--if-new: the data have no spans; write {YYYY}, {MM} and {DD}, or {SPAN} in the path of their source")
     try:
         newest = data_checks.choose_spans(data).names[-1]
         known = runs.list_runs([root]) if (root / runs.METADATA_FILE).is_file() else []
     except ConfigurationError as error:
         refuse(str(error))
     for run in known:
+        if run.id.startswith(COMPARISON):
+            continue
         examples = run.find("Examples")
         if run.state == "complete" and examples and examples.properties.get(NEWEST_SPAN) == newest:
             return f"{newest} is the newest, and run {run.id} has read it"
@@ -50,9 +54,9 @@ def run_each(data: "Data", backfill: str) -> int:
       The exit code: that of the run that failed; else that of the last one.
     """
     from tfx_distribute.components.example_gen import spans
+    from tfx_distribute.components.launchers.sigterm import TerminatedError, terminable
     from tfx_distribute.pipelines.spec import data_checks
 
-    _check_has_spans(data, "--backfill")
     path, (first, _, last) = data.source[1], backfill.partition("..")
     names, missing = [], []
     try:
@@ -67,7 +71,7 @@ def run_each(data: "Data", backfill: str) -> int:
     except (ConfigurationError, DataError) as error:
         refuse(f"--backfill: {error}")
     if not names:
-        refuse(f"--backfill: there is no span in {backfill}; write FIRST..LAST, such as 2026-11-01..2026-11-25")
+        refuse(f"--backfill: there is no span in {backfill}; write FIRST..LAST, e.g. 2026-11-01..2026-11-25")
     if missing:
         click.echo(f"without {', '.join(missing)}, of which there are no data")
     words, code = _without_backfill(sys.argv[1:]), 0
@@ -75,17 +79,16 @@ def run_each(data: "Data", backfill: str) -> int:
         click.echo(f"span {name}")
         sys.stdout.flush()
         command = [sys.executable, "-m", "tfx_distribute.pipelines", *words, "-p", f"span={name}"]
-        code = subprocess.run(command, check=False).returncode
+        with terminable(), subprocess.Popen(command) as process:
+            try:
+                code = process.wait()
+            except KeyboardInterrupt as interrupt:  # a Ctrl-C at the terminal has reached it too
+                if isinstance(interrupt, TerminatedError):
+                    process.terminate()
+                code = process.wait()
         if code not in (0, NOT_BLESSED):
             break
     return code
-
-
-def _check_has_spans(data: "Data", option: str) -> None:
-    if not data.has_spans:
-        refuse(
-            f"{option}: the data have no spans; write {{YYYY}}, {{MM}} and {{DD}}, or {{SPAN}} in the path of their source"
-        )
 
 
 def _without_backfill(words: list[str]) -> list[str]:

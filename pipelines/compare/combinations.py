@@ -89,7 +89,7 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
         if name in MEASURED_TRAINING:
             fixed = grid_lib.describe({name: MEASURED_TRAINING[name]})
             raise ConfigurationError(f"-p {name}: a comparison only trains, with {fixed}; leave it out")
-        if name in ("num_shards", "base_model") and len(values) > 1:
+        if name in ("num_shards", "base_model", "span") and len(values) > 1:
             raise ConfigurationError(f"-p {name}: all combinations train on the same data and base model; write one value")
     combinations = [
         _make(spec, dict(zip(grid, values, strict=True)), train_steps, gpus) for values in itertools.product(*grid.values())

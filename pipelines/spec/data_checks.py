@@ -94,15 +94,16 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
         _check_rows(paths, numbers, required)
         return columns
     if source == "images":
-        columns = []
+        shared: list[str] = []
         for folder in paths:
             images = image_files.list_files(folder)
-            columns = image_files.check(folder, images, _open)
+            found = image_files.check(folder, images, _open)
+            shared = [name for name in found if name in shared or folder == paths[0]]
             if image_files.METADATA in images:
                 _check_rows([os.path.join(folder, image_files.METADATA)], numbers, required)
             elif key := numbers.get(image_files.LABEL):
                 raise DataError(f"{folder}: the label, the {key}, is text: the name of a folder; {_NUMBERS_NEEDED}")
-        return columns
+        return shared
     if source == "parquet":
         from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
 
@@ -224,7 +225,11 @@ def choose_spans(data: Data) -> spans.Chosen:
 
 
 def list_names(folder: str) -> list[str]:
-    """Returns the names in a local folder; none if it is not there."""
+    """Returns the names in a folder; none if it is not there."""
+    if "://" in folder:
+        from tfx.dsl.io import fileio  # imports TFX
+
+        return list(fileio.listdir(folder)) if fileio.isdir(folder) else []
     return os.listdir(folder) if os.path.isdir(folder) else []
 
 

@@ -91,12 +91,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
     try:
         return spec.with_parameters(dict(parameters))
     except ValidationError as error:
-        allowed = (
-            *Shards.PARAMETERS,
-            *(Data.PARAMETERS if spec.data.has_spans else ()),
-            *Train.PARAMETERS,
-            *spec.trainer.hparams,
-        )
+        allowed = (*Data.PARAMETERS, *Shards.PARAMETERS, *Train.PARAMETERS, *spec.trainer.hparams)
         problems = []
         for location, message in explain(error, Parameters, dict(parameters), also_allowed=allowed):
             name = str(location[0]) if location else ""

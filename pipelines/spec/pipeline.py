@@ -104,13 +104,13 @@ class Data(SpecModel):
     """Names of features. Examples without a value of one of them, such as an empty cell
     of a CSV file, are left out and counted. Not with `example_gen`."""
     window: int = Field(1, ge=1, le=10_000)
-    """Number of days, hours or numbers to read, up to `span`, for a path that has
-    them."""
+    """Number of spans (days, hours or numbers) to read, up to `span`, for a path that
+    has their fields."""
     missing: Literal["fail", "skip"] = "fail"
-    """What happens if one inside the window is missing: the run is refused, or goes on
-    and says which."""
+    """What to do if a span inside the window is missing: refuse the run, or go on and
+    say which."""
     span: Annotated[str, BeforeValidator(str)] = ""
-    """The last of them, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
+    """The last span, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
     pipeline parameter. Default: the newest that is there when the run reads its
     data."""
     splits: dict[SplitName, Annotated[int, Field(ge=1, lt=2**31)]] = Field(default={"train": 2, "eval": 1})
@@ -484,7 +484,7 @@ class PipelineSpec(SpecModel):
                 parameters.pop(other, None)
         shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
         shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
-        data_values = {name: values[name] for name in Data.PARAMETERS if name in values and self.data.has_spans}
+        data_values = {name: values[name] for name in Data.PARAMETERS if name in values}
         data = Data.model_validate({**self.data.model_dump(), **data_values})
         trainer_values = {}
         if "base_model" in values:  # its path; without one, nothing of the base model is left

@@ -275,7 +275,7 @@ class StepRunner:
         """
         begin = tf.timestamp()
         losses, seconds = self._zero_losses(), tf.zeros([2], tf.float64)
-        if not self._behind_host:
+        if self._is_tpu or not self._behind_host:
             for _ in tf.range(num_steps):
                 losses, times = self._take_step(iterator)
                 seconds += times

@@ -19,6 +19,7 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.pusher import versions
 from tfx_distribute.pipelines.targets.local import runs as runs_lib
+from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _PUSHED_MODEL = "PushedModel"
@@ -123,26 +124,43 @@ def _record(root: Path, version: Version, new: str) -> None:
     config.sqlite.filename_uri = str(root / runs_lib.METADATA_FILE)
     config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE
     store = metadata_store.MetadataStore(config)
-    folder, changed = str(version.folder.parent), []
-    for pushed in store.get_artifacts_by_type(_PUSHED_MODEL):
-        properties = pushed.custom_properties
-        destination = properties["pushed_destination"].string_value
-        if os.path.dirname(destination) != folder:
-            continue
-        rollbacks = json.loads(properties[_ROLLBACKS].string_value or "{}") if _ROLLBACKS in properties else {}
-        names = {os.path.basename(destination), *rollbacks, *(rollback["of"] for rollback in rollbacks.values())}
-        is_chosen = version.name in names
-        if is_chosen:
-            rollbacks[new] = {"of": version.name, "at": time.time()}
-            properties[_ROLLBACKS].string_value = json.dumps(rollbacks)
-            properties["pushed_version"].string_value = new
-            properties["pushed_destination"].string_value = os.path.join(folder, new)
-            changed.append(pushed)
-        if is_chosen or int(os.path.basename(destination)) > int(version.name):
-            for model in _models_of(store, pushed):
-                model.custom_properties[versions.WITHDRAWN].int_value = 0 if is_chosen else 1
-                changed.append(model)
-    store.put_artifacts(changed)
+    folder = str(version.folder.parent)
+    changed: dict[int, Any] = {}
+    pushes = [pushed for pushed in store.get_artifacts_by_type(_PUSHED_MODEL) if _folder(pushed) == folder]
+    chosen = next(pushed for pushed in pushes if version.name in _names(pushed))
+    rollbacks = {**_read_rollbacks(chosen), new: {"of": version.name, "at": time.time()}}
+    first = min(map(int, _names(chosen)))
+    for pushed in pushes:
+        if min(map(int, _names(pushed))) > first:
+            changed |= {model.id: _marked(model, 1) for model in _models_of(store, pushed)}
+    # It may have been pushed again from the cache.
+    changed |= {model.id: _marked(model, 0) for model in _models_of(store, chosen)}
+    chosen.custom_properties[_ROLLBACKS].string_value = json.dumps(rollbacks)
+    chosen.custom_properties["pushed_version"].string_value = new
+    chosen.custom_properties["pushed_destination"].string_value = os.path.join(folder, new)
+    store.put_artifacts([*changed.values(), chosen])
+
+
+def _folder(pushed: Any) -> str:
+    """Returns the folder that a model was pushed to; empty if it was not pushed."""
+    return os.path.dirname(stored_artifacts.pushed_folder(pushed))
+
+
+def _names(pushed: Any) -> set[str]:
+    """Returns all versions that are copies of a pushed model."""
+    rollbacks = _read_rollbacks(pushed)
+    newest = os.path.basename(stored_artifacts.pushed_folder(pushed))
+    return {newest, *rollbacks, *(rollback["of"] for rollback in rollbacks.values())}
+
+
+def _read_rollbacks(pushed: Any) -> dict[str, dict[str, Any]]:
+    has_some = _ROLLBACKS in pushed.custom_properties
+    return dict(json.loads(pushed.custom_properties[_ROLLBACKS].string_value)) if has_some else {}
+
+
+def _marked(model: Any, withdrawn: int) -> Any:
+    model.custom_properties[versions.WITHDRAWN].int_value = withdrawn
+    return model
 
 
 def _models_of(store: Any, pushed: Any) -> list[Any]:

@@ -87,10 +87,15 @@ def find_other_pushes(store: Any, pipeline: str, serving: str) -> str:
 
 
 def _is_served(artifact: Any) -> bool:
-    """Returns False if an artifact is a pushed model that model servers do not load."""
-    folder = pushed_folder(artifact) if artifact.type == _PUSHED_MODEL else ""
-    if not folder or "://" in folder:
+    """Returns False if an artifact is a pushed model that model servers do not load.
+
+    One that was not pushed may be pushed now: a rollback may have been taken back.
+    """
+    if artifact.type != _PUSHED_MODEL:
         return True
+    folder = pushed_folder(artifact)
+    if not folder or "://" in folder:
+        return bool(folder)
     path = Path(folder)
     try:
         newest = versions.find_newest(os.listdir(path.parent))

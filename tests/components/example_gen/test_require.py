@@ -102,7 +102,7 @@ def test_the_others_stay_in_their_splits_and_are_counted(tmp_path, monkeypatch, 
     key = lambda example: example["id"]  # noqa: E731
     for split, found in ingest(Data(**{source: data}, require=names), tmp_path / "kept").items():
         assert sorted(found, key=key) == sorted(expected[split], key=key)
-        assert len(found) >= 3
+        assert found
 
 
 @pytest.mark.parametrize("source", SOURCES)

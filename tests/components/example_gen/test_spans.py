@@ -12,12 +12,8 @@ from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 
-def list_names(folder):
-    return os.listdir(folder) if os.path.isdir(folder) else []
-
-
 def choose(path, *arguments):
-    return spans.choose(str(path), Window(*arguments), list_names)
+    return spans.choose(str(path), Window(*arguments), data_checks.list_names)
 
 
 @pytest.fixture
@@ -30,7 +26,7 @@ def days(tmp_path):
 
 
 def test_the_newest_day_and_its_highest_version(days):
-    assert spans.name_of(days, max(spans.find(days, list_names))) == "2026-12-02"
+    assert spans.name_of(days, max(spans.find(days, data_checks.list_names))) == "2026-12-02"
     chosen = choose(days, 2, False, "2026-11-30")
     assert [path.rpartition("days/")[2] for path in chosen.paths] == ["2026-11-29/v1", "2026-11-30/v10"]
     assert chosen.describe() == "2026-11-29 to 2026-11-30 (2 spans)"
@@ -60,11 +56,13 @@ def test_a_last_day_that_is_not_there_is_never_skipped(days, last):
     ],
 )
 def test_a_name_that_is_no_span(path, name):
-    with pytest.raises(ConfigurationError, match="is not a span of .*; write (such as 2026-11-25|a number)"):
+    with pytest.raises(ConfigurationError, match="is not a span of .*; write (e.g. 2026-11-25|a number)"):
         spans.parse(path, name)
 
 
-@pytest.mark.parametrize("path", ["{YYYY}-{MM}", "{VERSION}", "{HH}", "{YYYY}-{MM}-{DD}/{DD}", "{SPAN}/{YYYY}-{MM}-{DD}"])
+@pytest.mark.parametrize(
+    "path", ["{YYYY}-{MM}", "{VERSION}", "{HH}", "{YYYY}-{MM}-{DD}/{DD}", "{YYYY}-{MM:2}-{DD}", "{SPAN}/{YYYY}-{MM}-{DD}"]
+)
 def test_a_pattern_that_is_no_span(path):
     with pytest.raises(ConfigurationError, match="write"):
         choose(path)
@@ -80,7 +78,7 @@ def test_files_of_hours_over_midnight(tmp_path):
 
 def test_numbers_in_object_storage_where_folders_end_with_a_slash():
     tree = {"gs://bucket/in": ["007/", "010/", "99/"], "gs://bucket/in/007": ["x/"], "gs://bucket/in/010": ["x/", "y"]}
-    chosen = spans.choose("gs://bucket/in/{SPAN:3}/x", Window(), lambda folder: tree.get(folder, []))
+    chosen = spans.choose("gs://bucket/in/{SPAN:3}/x/", Window(), lambda folder: tree.get(folder, []))
     assert chosen == Chosen(("gs://bucket/in/010/x",), ("10",))
 
 
@@ -109,7 +107,7 @@ def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"csv": "/d/{YYYY}-{MM}"}, "is no date"),
+        ({"csv": "/d/{YYYY}-{MM}"}, "is not a date"),
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "window": 0}, "greater than or equal to 1"),
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "span": "tomorrow"}, "is not a span of"),
         ({"csv": "/d/a.csv", "span": "2026-11-30"}, "span: goes with a path that has {YYYY}, {MM} and {DD}"),

@@ -43,7 +43,7 @@ def module(tmp_path, monkeypatch):
 def conclude(function, module, error):
     """Returns what is concluded from an error that a function raises."""
     try:
-        function(error)
+        function(error.with_traceback(None))  # another test may have raised it, too
     except Exception as raised:
         return peer_loss.as_peer_lost_error(raised, partial(module_loader.contains, module))
     raise AssertionError("it raises nothing")

@@ -110,6 +110,22 @@ def test_a_rollback_can_be_taken_back(pipeline):
     assert pipeline.baseline() == "second"
 
 
+def test_a_model_that_was_pushed_twice_is_not_withdrawn_by_a_rollback_to_it(pipeline):
+    pipeline.push("first")  # from the cache, as after a return to earlier data
+    pipeline.push("third")
+    pipeline.roll_back_to("first")
+    assert pipeline.baseline() == "first"
+
+
+def test_what_was_not_pushed_is_pushed_once_the_rollback_is_taken_back(pipeline):
+    pipeline.roll_back_to("first")
+    pipeline.push("second")
+    pipeline.roll_back_to("second")
+    pipeline.push("third")
+    pipeline.push("second")
+    assert pipeline.shown()[0] == ("second", True, False)
+
+
 def test_versions_that_cannot_be_rolled_back_to(pipeline, run, tmp_path):
     with pytest.raises(ConfigurationError, match=r"VERSION: \d+ is served already"):
         pipeline.roll_back_to("second")

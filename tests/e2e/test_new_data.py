@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # five runs
 
 
 def write_day(folder, name):

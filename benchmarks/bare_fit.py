@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
@@ -57,8 +58,8 @@ def make_dataset(pattern: str, batch: int) -> tf.data.Dataset:
     )
 
 
-def loop(model: tf.keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, steps: int) -> None:
-    """Runs training steps, many in each TensorFlow call."""
+def make_run_steps(model: tf.keras.Model, strategy: tf.distribute.Strategy) -> Callable[..., None]:
+    """Returns a TensorFlow function that takes an iterator, and a number of steps."""
 
     @tf.autograph.experimental.do_not_convert
     def step(batch: tuple) -> None:
@@ -66,6 +67,7 @@ def loop(model: tf.keras.Model, strategy: tf.distribute.Strategy, dataset: tf.da
         with tf.GradientTape() as tape:
             prediction = model(x, training=True)
             loss = model.compute_loss(x, y, prediction)
+        # A LossScaleOptimizer scales the loss, and the gradients back.
         model.optimizer.minimize(loss, model.trainable_variables, tape=tape)
         model.compiled_metrics.update_state(y, prediction)
 
@@ -74,6 +76,12 @@ def loop(model: tf.keras.Model, strategy: tf.distribute.Strategy, dataset: tf.da
         for _ in tf.range(count):
             strategy.run(step, args=(next(iterator),))
 
+    return run_steps
+
+
+def loop(model: tf.keras.Model, strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, steps: int) -> None:
+    """Runs training steps, many in each TensorFlow call."""
+    run_steps = make_run_steps(model, strategy)
     iterator = iter(strategy.experimental_distribute_dataset(dataset))
     for done in range(0, steps, STEPS_PER_CALL):
         run_steps(iterator, tf.constant(min(STEPS_PER_CALL, steps - done)))

@@ -46,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "fakes"))
 
 import gpu_models
 import tensorflow as tf
+from bare_fit import make_run_steps
 from data import measure_rate
 from training import TrainingCluster
 
@@ -85,22 +86,7 @@ def rate(times: list[float], steps: int) -> float:
 
 def measure_loop(model: tf.keras.Model, strategy: tf.distribute.Strategy, data: Any, call: int) -> tuple[int, float]:
     """Returns the steps of an epoch, and steps per second of a hand-written loop."""
-
-    @tf.autograph.experimental.do_not_convert
-    def step(batch: tuple) -> None:
-        x, y = batch
-        with tf.GradientTape() as tape:
-            prediction = model(x, training=True)
-            loss = model.compute_loss(x, y, prediction)
-        # If it is a LossScaleOptimizer, it scales the loss, and the gradients back.
-        model.optimizer.minimize(loss, model.trainable_variables, tape=tape)
-        model.compiled_metrics.update_state(y, prediction)
-
-    @tf.function
-    def run_steps(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
-        for _ in tf.range(count):
-            strategy.run(step, args=(next(iterator),))
-
+    run_steps = make_run_steps(model, strategy)
     iterator, count = iter(strategy.experimental_distribute_dataset(data)), tf.constant(call)
 
     def run_epoch(calls: int) -> float:

@@ -8,7 +8,7 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import standard_component_specs
 
-from tfx_distribute.components.example_gen.names import describe
+from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifact_types, artifacts, page
 from tfx_distribute.components.report.data import Report
 
@@ -76,7 +76,7 @@ def make(
     model = inputs.get(standard_component_specs.MODEL_KEY)
     training = artifacts.training_properties(read_properties(model[0])) if model else {}
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY)
-    data = describe(read_properties(examples[0])) if examples else {}
+    data = describe_examples(read_properties(examples[0])) if examples else {}
     return Report(pipeline=title, data=data, training=training, **artifacts.read(sources))
 
 

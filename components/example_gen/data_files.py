@@ -2,23 +2,30 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 from tfx.dsl.io import fileio
+from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import spans
-from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file, table_refusal
+from tfx_distribute.components.example_gen.names import ALL_FILES, LAST_SPAN, SPANS_HINT, WINDOW, is_data_file, table_refusal
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
 _BATCH_BYTES = 4 << 20
 
 
-def choose_spans(input_base: str, window: spans.Window) -> spans.Chosen:
-    """Returns the folders or files of the spans in a window; see `spans.choose`."""
+def choose_spans(exec_properties: Mapping[str, Any]) -> spans.Chosen:
+    """Returns the folders or files that an ExampleGen reads; see `spans.choose`.
+
+    Args:
+      exec_properties: The component's parameters.
+    """
+    window = spans.Window.from_json(exec_properties.get(WINDOW), exec_properties.get(LAST_SPAN))
+    input_base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
     return spans.choose(input_base, window, lambda folder: fileio.listdir(folder) if fileio.isdir(folder) else [])
 
 

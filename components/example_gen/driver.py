@@ -1,24 +1,23 @@
 """Fingerprints the files of a data source, so that changed content is read again."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfx.components.example_gen import driver, input_processor
 from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2, range_config_pb2
-from tfx.types import standard_component_specs
 
-from tfx_distribute.components.example_gen import images, spans
+from tfx_distribute.components.example_gen import images
 from tfx_distribute.components.example_gen.data_files import choose_spans, fingerprint, list_files
 from tfx_distribute.components.example_gen.image_files import find_folder
-from tfx_distribute.components.example_gen.names import LAST_SPAN, WINDOW
+from tfx_distribute.components.example_gen.names import LAST_SPAN
 
 
 class _SourceFiles(input_processor.InputProcessor):
-    def __init__(self, splits: Iterable[example_gen_pb2.Input.Split], input_base: str, window: spans.Window):
+    def __init__(self, splits: Iterable[example_gen_pb2.Input.Split], paths: Sequence[str]):
         super().__init__(splits)
-        self._paths = choose_spans(input_base, window).paths
+        self._paths = paths
 
     def get_pattern_for_span_version(self, pattern: str, span: int, version: int | None) -> str:
         return pattern
@@ -48,7 +47,7 @@ class SourceDriver(driver.FileBasedDriver):
     """
 
     processor: type[_SourceFiles] = _SourceFiles
-    _window = spans.Window()
+    _paths: tuple[str, ...] = ()
 
     def resolve_exec_properties(
         self, exec_properties: dict[str, Any], pipeline_info: Any, component_info: Any
@@ -58,8 +57,8 @@ class SourceDriver(driver.FileBasedDriver):
         The last span is named, so that a run for this day comes from the cache of one
         that has read the newest.
         """
-        self._window = spans.Window.from_json(exec_properties.get(WINDOW), exec_properties.get(LAST_SPAN))
-        chosen = choose_spans(exec_properties[standard_component_specs.INPUT_BASE_KEY], self._window)
+        chosen = choose_spans(exec_properties)
+        self._paths = chosen.paths
         if chosen.names:
             exec_properties[LAST_SPAN] = chosen.names[-1]
         return dict(super().resolve_exec_properties(exec_properties, pipeline_info, component_info))
@@ -71,7 +70,7 @@ class SourceDriver(driver.FileBasedDriver):
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
         """Returns the processor that fingerprints the files."""
-        return self.processor(splits, input_base_uri or "", self._window)
+        return self.processor(splits, self._paths)
 
 
 class ImageDriver(SourceDriver):

@@ -39,10 +39,9 @@ from tfx_distribute.components.example_gen import (
     parquet_columns,
     records,
     require,
-    spans,
 )
 from tfx_distribute.components.example_gen.data_files import choose_spans, list_files, open_file
-from tfx_distribute.components.example_gen.names import LAST_SPAN, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
+from tfx_distribute.components.example_gen.names import LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.
@@ -186,8 +185,7 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
         examples_utils.set_file_format(examples, "tfrecords_gzip")
         base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
-        window = spans.Window.from_json(exec_properties.get(WINDOW), exec_properties.get(LAST_SPAN))
-        chosen = choose_spans(base, window)
+        chosen = choose_spans(exec_properties)
         if chosen.names:
             logging.info("spans %s", chosen.describe())
             examples.set_string_custom_property(SPANS, chosen.describe())

@@ -7,7 +7,7 @@ REQUIRE = "require"  # execution property: names of required features, as JSON
 LEFT_OUT = "left_out"  # property of examples: how many of them were left out, as text
 # Execution properties: which spans to read, as JSON, and the last of them.
 WINDOW, LAST_SPAN = "window", "last_span"
-SPANS = "spans"  # property of examples: the spans that they are of, as text
+SPANS = "spans"  # property of examples: the spans that were read, as text
 NEWEST_SPAN = "newest_span"  # property of examples: the last of these
 _SHOWN = {SPANS: "spans", LEFT_OUT: "left out"}
 
@@ -26,11 +26,14 @@ _TABLE_LOGS = {
 }
 
 
-def describe(properties: Mapping[str, object]) -> dict[str, str]:
-    """Returns what an ExampleGen says of its examples, by the name to show.
+def describe_examples(properties: Mapping[str, object]) -> dict[str, str]:
+    """Describes the spans of examples, and how many were left out.
 
     Args:
       properties: Custom properties of the examples.
+
+    Returns:
+      Title -> description; without those that the examples do not have.
     """
     return {shown: str(properties[name]) for name, shown in _SHOWN.items() if properties.get(name)}
 

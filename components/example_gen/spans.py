@@ -1,8 +1,8 @@
 """Finds the data of each day, hour or number in paths such as `/data/{YYYY}-{MM}-{DD}`.
 
 The fields are those of TFX's ExampleGens: `{YYYY}`, `{MM}` and `{DD}`, or `{SPAN}`, and
-`{VERSION}`, of which the highest counts. `{HH}` beside a date is an hour. A pattern is
-that of a folder or a file; the data of all spans in a window are read together.
+`{VERSION}`, the highest of which is read. With `{HH}`, a span is an hour. A pattern
+names a folder or a file; the data of all spans in a window are read together.
 """
 
 import json
@@ -24,12 +24,12 @@ ListNames = Callable[[str], Iterable[str]]
 
 @dataclass(frozen=True)
 class Window:
-    """Which spans to read.
+    """Selects spans.
 
     Attributes:
-      size: Number of spans, one after the other.
+      size: Number of consecutive spans.
       skip_missing: True if spans inside the window may be missing.
-      last: The last of them, such as `2026-11-25`, `2026-11-25T07` or `42`; empty for
+      last: The last span, such as `2026-11-25`, `2026-11-25T07` or `42`; empty for
         the newest that is there.
     """
 
@@ -38,12 +38,12 @@ class Window:
     last: str = ""
 
     def to_json(self) -> str:
-        """Returns all but the last span, which may be a parameter of the pipeline."""
+        """Returns the fields except `last`, which may be a pipeline parameter."""
         return json.dumps({"size": self.size, "skip_missing": self.skip_missing})
 
     @staticmethod
     def from_json(text: str | None, last: str | None) -> "Window":
-        """Reads what `to_json` has returned."""
+        """Makes a window from the text of `to_json` and the last span."""
         return Window(**json.loads(text or "{}"), last=last or "")
 
 
@@ -75,7 +75,7 @@ class Chosen:
 
 
 def has_fields(path: str) -> bool:
-    """Returns True if a path has the place of a span."""
+    """Returns True if a path has fields of a span or version."""
     return bool(_FIELD.search(path))
 
 
@@ -90,7 +90,7 @@ def check_pattern(path: str) -> None:
     """Checks the fields of a path.
 
     Raises:
-      ConfigurationError: They do not make up a span.
+      ConfigurationError: They do not identify a span.
     """
     fields = [match[1] for match in _FIELD.finditer(path)]
     if len(set(fields)) < len(fields):
@@ -143,14 +143,14 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
     """Finds the data of a window.
 
     Args:
-      path: A path or address; without fields, it is the only one that is chosen.
+      path: A path or address; one without fields is returned as it is.
       window: Which spans to read.
       list_names: Returns the names in a folder; those of folders may end in a slash. A
         folder that is not there has none.
 
     Raises:
-      ConfigurationError: The pattern, or the last span, is not one.
-      DataError: A span is not there.
+      ConfigurationError: The pattern or the last span is not valid.
+      DataError: A span is missing.
     """
     if not has_fields(path):
         return Chosen((path,))
@@ -159,12 +159,12 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
     found = find(path, list_names)
     if not found:
         raise DataError(
-            f"there is no data at {path}; it is literal but for its fields, {{MM}} and {{DD}} have two digits, and "
-            "several files of a span have to be in a folder"
+            f"no data found at {path}; everything except the fields is taken literally, {{MM}} and {{DD}} have two "
+            "digits, and several files of a span have to be in a folder"
         )
     if last is not None and last not in found:
         there = _shorten(name_of(path, number) for number in sorted(found))
-        raise DataError(f"there is no span {window.last} at {path}; there are {there}")
+        raise DataError(f"span {window.last} does not exist at {path}; existing spans: {there}")
     end = max(found) if last is None else last
     wanted = range(end - window.size + 1, end + 1)
     missing = tuple(name_of(path, number) for number in wanted if number not in found)

@@ -236,8 +236,8 @@ class Report:
       seconds: Duration; None if unknown.
       nodes: The nodes, in the order in which they started.
       splits: Statistics of the data.
-      data: `spans` -> the spans that the data are of; `left out` -> how many examples
-        were left out for want of a value. Empty without both.
+      data: `spans` -> the spans that were read; `left out` -> how many examples were
+        left out because a value is missing. Either may be absent.
       anomalies: What ExampleValidator found; None if it did not run.
       training: How the model was trained, such as `strategy` and `num_replicas`.
       curves: The course of the training.

@@ -1,4 +1,4 @@
-"""Defines the group of commands `models`: what is pushed, and a way back."""
+"""Defines the commands `models list`, `show` and `rollback`."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,9 @@ def list_(root: str | None, output: str) -> None:
     if output == "json":
         click.echo(tables.to_json([_document(version) for version in found]))
     elif found:
-        rows = [[version.name, _state(version), tables.format_time(version.pushed), *_run(version)] for version in found]
+        rows = [
+            [version.name, _state(version), tables.format_time(version.pushed), *_describe_run(version)] for version in found
+        ]
         click.echo(tables.format_table([["version", "state", "pushed", "run", "training"], *rows]))
     else:
         click.echo("no model has been pushed", err=True)
@@ -83,7 +85,7 @@ def rollback(version: str, root: str | None) -> None:
             new = models_lib.roll_back(found)
     except TfxDistributeError as error:
         refuse(str(error))
-    click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {_run(found)[0]}")
+    click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {_describe_run(found)[0]}")
 
 
 def _list(root: str | None) -> "list[Version]":
@@ -104,8 +106,8 @@ def _state(version: "Version") -> str:
     return " ".join(filter(None, (state, f"rollback of {version.rollback_of}" if version.rollback_of else "")))
 
 
-def _run(version: "Version") -> tuple[str, str]:
-    """Returns the run of a version, and the metrics of its training."""
+def _describe_run(version: "Version") -> tuple[str, str]:
+    """Returns the id of a version's run, and the validation metrics of its training."""
     if version.run is None:
         return "unknown", ""
     from tfx_distribute.pipelines.cli import tables

@@ -1,4 +1,4 @@
-"""Runs a pipeline for new days only, or for each of past days."""
+"""Skips a run without new data, and runs a pipeline for each of several spans."""
 
 import dataclasses
 import subprocess
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_run_of_newest(data: "Data", root: Path) -> str:
-    """Returns which run has read the newest span; empty if none has.
+    """Describes the run that has read the newest span; empty if none has.
 
     Args:
       data: The pipeline's data.
@@ -28,7 +28,7 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
     from tfx_distribute.pipelines.targets.local.paths import COMPARISON
 
     if not data.has_spans:
-        refuse("--if-new: the data have no spans; write {YYYY}, {MM} and {DD}, or {SPAN} in the path of their source")
+        refuse("--if-new: needs data with spans; write {YYYY}, {MM} and {DD}, or {SPAN} in the path of their source")
     try:
         newest = data_checks.choose_spans(data).names[-1]
         known = runs.list_runs([root]) if (root / runs.METADATA_FILE).is_file() else []
@@ -71,9 +71,9 @@ def run_each(data: "Data", backfill: str) -> int:
     except (ConfigurationError, DataError) as error:
         refuse(f"--backfill: {error}")
     if not names:
-        refuse(f"--backfill: there is no span in {backfill}; write FIRST..LAST, e.g. 2026-11-01..2026-11-25")
+        refuse(f"--backfill: {backfill} contains no span; write FIRST..LAST, e.g. 2026-11-01..2026-11-25")
     if missing:
-        click.echo(f"without {', '.join(missing)}, of which there are no data")
+        click.echo(f"without {', '.join(missing)}, which have no data")
     words, code = _without_backfill(sys.argv[1:]), 0
     for name in names:
         click.echo(f"span {name}")

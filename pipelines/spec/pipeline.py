@@ -86,7 +86,7 @@ class Data(SpecModel):
     csv: InputPath | None = None
     """A CSV file with a header line, or a folder of such files. `package://NAME/PATH`
     is a path in an installed package. A path may have `{YYYY}`, `{MM}`, `{DD}` and
-    `{HH}`, or `{SPAN}` for a number, and `{VERSION}`, of which the highest counts."""
+    `{HH}`, or `{SPAN}` for a number, and `{VERSION}`, the highest of which is read."""
     tfrecord: InputPath | None = None
     """A TFRecord file of tf.Examples, or a folder of such files."""
     parquet: InputPath | None = None
@@ -107,8 +107,8 @@ class Data(SpecModel):
     """Number of spans (days, hours or numbers) to read, up to `span`, for a path that
     has their fields."""
     missing: Literal["fail", "skip"] = "fail"
-    """What to do if a span inside the window is missing: refuse the run, or go on and
-    say which."""
+    """Refuse a run if a span inside the window is missing, or skip the span and name
+    it."""
     span: Annotated[str, BeforeValidator(str)] = ""
     """The last span, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
     pipeline parameter. Default: the newest that is there when the run reads its
@@ -485,7 +485,7 @@ class PipelineSpec(SpecModel):
         shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
         shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
         data_values = {name: values[name] for name in Data.PARAMETERS if name in values}
-        data = Data.model_validate({**self.data.model_dump(), **data_values})
+        data = Data.model_validate({**self.data.model_dump(), **data_values}) if data_values else self.data
         trainer_values = {}
         if "base_model" in values:  # its path; without one, nothing of the base model is left
             start = self.trainer.base_model.model_dump() if values["base_model"] else {}

@@ -36,12 +36,12 @@ def test_new_days_and_past_ones(command, tmp_path):
 
     gone = command("run", file, *root, "-p", "span=2026-11-25")
     assert gone.code == 2
-    assert "there is no span 2026-11-25 at" in gone.output
+    assert "span 2026-11-25 does not exist at" in gone.output
 
     past = command("run", file, *root, "--backfill", "2026-11-24..2026-11-26", new_process=True)
     assert past.code in (0, 3), past.output
     assert re.findall(r"^(?:span|without) .*", past.output, re.MULTILINE) == [
-        "without 2026-11-25, of which there are no data",
+        "without 2026-11-25, which have no data",
         "span 2026-11-24",
         "span 2026-11-26",
     ]
@@ -55,7 +55,7 @@ def test_new_days_and_past_ones(command, tmp_path):
 @pytest.mark.parametrize(
     ("backfill", "message"),
     [
-        ("2026-11-01", "there is no data at"),
+        ("2026-11-01", "no data found at"),
         ("yesterday..today", "'today' is not a span of"),
     ],
 )

@@ -22,8 +22,8 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTo
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
-# Relative tolerances of the losses, by precision. XLA tries several kernels, of which
-# some round to TensorFloat-32 whatever the environment says.
+# Relative tolerances of the losses, by precision. XLA tries several kernels, some of
+# which round to TensorFloat-32 even where NVIDIA_TF32_OVERRIDE forbids it.
 FLOAT32, TF32, HALF = 1e-4, 0.01, 0.03
 
 Train = Callable[..., TrainingResult]
@@ -51,7 +51,7 @@ def on_cpu(clusters) -> Train:
 
 
 def check(result: TrainingResult, expected: TrainingResult, tolerance: float) -> None:
-    """Compares the losses of two trainings, before the tests' own, with a tolerance."""
+    """Prints the losses of two trainings, and checks that they agree."""
     for name in ("loss", "val_loss"):
         ours, theirs = result.metrics[name], expected.metrics[name]
         print(f"\n  {name} {ours:.7f}, on the CPU {theirs:.7f}: {abs(ours / theirs - 1):.1e}", end="", flush=True)

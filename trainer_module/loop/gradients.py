@@ -52,9 +52,10 @@ def compute(
 
 @tf.autograph.experimental.do_not_convert  # contains no user code
 def _scale(loss: tf.Tensor, factor: Any) -> tf.Tensor:
-    """Returns what is differentiated; without operations that change nothing.
+    """Multiplies a scalar loss by `factor`; sums any other loss.
 
-    In the steps of a small model on a GPU, each takes a part of the time.
+    Adds no operation that would change nothing: on a GPU, each one takes a noticeable
+    part of a small model's step.
     """
     if not loss_reduction.is_scalar(loss):
         return tf.reduce_sum(loss)
@@ -105,17 +106,17 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], me
         # Keras 3 squares each gradient row separately, even if several belong to the
         # same row of the table. Keras 2 adds them up first.
         sums = list(map(without_duplicates, sums))
-    _leave_rows_to_tensorflow(optimizer, sums)
+    _update_rows_without_xla(optimizer, sums)
     optimizer.apply_gradients(zip(sums, variables, strict=True))
     return seconds
 
 
 @tf.autograph.experimental.do_not_convert  # contains no user code
-def _leave_rows_to_tensorflow(optimizer: Any, gradients: Sequence[Any]) -> None:
-    """Stops an optimizer from compiling updates with XLA if one is of a table's rows.
+def _update_rows_without_xla(optimizer: Any, gradients: Sequence[Any]) -> None:
+    """Stops an optimizer from compiling its updates with XLA if a gradient is sparse.
 
-    Keras 2 compiles them on a GPU. How many different rows a batch has changes from
-    step to step, and each number would be compiled, which takes as long as many steps.
+    Keras 2 compiles them on a GPU, once for each number of different rows in a batch.
+    That number changes from step to step, and compiling takes as long as many steps.
     """
     if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         for each in optimizers.with_inner(optimizer):

@@ -283,7 +283,8 @@ class StepRunner:
             # A condition in each step would take longer than the rest of a small one.
             for first in tf.range(0, num_steps, sample):
                 measured = tf.zeros([2], tf.float64)
-                with tf.control_dependencies([self._wait_for_devices(losses)]):
+                idle = step_timing.moment_after_device(self._strategy.experimental_local_results(losses))
+                with tf.control_dependencies([idle]):
                     for step in tf.range(tf.minimum(sample, num_steps - first)):
                         losses, times = self._take_step(iterator)
                         measured = step_timing.choose(step == 0, times, measured)
@@ -333,11 +334,6 @@ class StepRunner:
             return batch, step_timing.moment(batch) - before
 
     @tf.autograph.experimental.do_not_convert
-    def _wait_for_devices(self, losses: Any) -> tf.Tensor:
-        """Returns what is there once the devices have computed the steps before."""
-        return step_timing.moment_after_device(self._strategy.experimental_local_results(losses))
-
-    @tf.autograph.experimental.do_not_convert
     def _times_of_step(self, waited: tf.Tensor, summed: Any) -> tf.Tensor:
         """Returns the seconds for which a step waited for batches and for peers."""
         with tf.device("CPU:0"):  # the host would wait for the device to add numbers there
@@ -362,7 +358,7 @@ class StepRunner:
         """
         if self._model_adapter.applies_gradients:
             return self._model_adapter.train_step(*batch), tf.zeros([], tf.float64)
-        # One replica has all examples of a step without accumulation.
+        # Without accumulation, a single replica has all examples of the step.
         loss, gradients = self._compute_gradients(batch, share if self._strategy.num_replicas_in_sync > 1 else 1.0)
         return loss, self._apply(gradients)
 

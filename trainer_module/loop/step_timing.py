@@ -89,7 +89,7 @@ def moment_after_device(values: Any) -> tf.Tensor:
     """Returns the time of day once the devices have computed values.
 
     Args:
-      values: One of the last step from each device.
+      values: For each device, a tensor of its last step.
     """
     with tf.device("CPU:0"):
         # The copies come after everything that the devices were given before.
@@ -98,13 +98,13 @@ def moment_after_device(values: Any) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def add(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of two times; on a device, the host would wait for it."""
+    """Adds two times on the host, which would wait for the sum on a device."""
     with tf.device("CPU:0"):
         return one + other
 
 
 @tf.autograph.experimental.do_not_convert
 def choose(condition: tf.Tensor, times: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
-    """Returns one of two times."""
+    """Returns `times` or `otherwise`, chosen on the host; see `add`."""
     with tf.device("CPU:0"):
         return tf.where(condition, times, otherwise)

@@ -89,7 +89,7 @@ def find(versions_found: Sequence[Version], name: str) -> Version:
         folders = ", ".join(str(version.folder) for version in found)
         raise ConfigurationError(f"VERSION: {name} is in several folders, {folders}; write the path of one")
     shown = ", ".join(version.name for version in versions_found[:5])
-    raise ConfigurationError(f"VERSION: there is no version {name}; there are {shown or 'none'}")
+    raise ConfigurationError(f"VERSION: {name} does not exist; existing versions: {shown or 'none'}")
 
 
 def roll_back(version: Version) -> str:
@@ -133,7 +133,7 @@ def _record(root: Path, version: Version, new: str) -> None:
     for pushed in pushes:
         if min(map(int, _names(pushed))) > first:
             changed |= {model.id: _marked(model, 1) for model in _models_of(store, pushed)}
-    # It may have been pushed again from the cache.
+    # The same model may also have been pushed later, from the cache.
     changed |= {model.id: _marked(model, 0) for model in _models_of(store, chosen)}
     chosen.custom_properties[_ROLLBACKS].string_value = json.dumps(rollbacks)
     chosen.custom_properties["pushed_version"].string_value = new

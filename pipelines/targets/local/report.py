@@ -4,7 +4,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from tfx_distribute.components.example_gen.names import describe
+from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
 from tfx_distribute.pipelines.targets.local import commands
@@ -128,7 +128,7 @@ def describe_anomalies(run: Run) -> str:
 def describe_data(run: Run) -> dict[str, str]:
     """Returns the spans of the data, and which examples were left out, if any."""
     examples = run.find("Examples")
-    return describe(examples.properties) if examples else {}
+    return describe_examples(examples.properties) if examples else {}
 
 
 def _uri(run: Run, type_name: str) -> str:

@@ -41,7 +41,7 @@ def test_a_day_is_missing_in_the_window(days):
 
 @pytest.mark.parametrize("last", ["2026-12-01", "2030-01-01"], ids=["between", "in the future"])
 def test_a_last_day_that_is_not_there_is_never_skipped(days, last):
-    with pytest.raises(DataError, match=f"there is no span {last} at .*; there are 2026-11-29, 2026-11-30, 2026-12-02"):
+    with pytest.raises(DataError, match=f"span {last} does not exist at .*; existing spans: 2026-11-29, 2026-11-30"):
         choose(days, 1, True, last)
 
 

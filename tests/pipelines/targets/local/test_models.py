@@ -1,56 +1,26 @@
 """Tests rollbacks with real pushes, and with ML Metadata as TFX writes it."""
 
 import shutil
-from pathlib import Path
 
 import pytest
-from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
-from tfx.dsl.component.experimental.decorators import component
+from pushed_models import Bless, Copy, Model, make_pusher
 from tfx.dsl.components.common import resolver
-from tfx.proto import pusher_pb2
 from tfx.types import Channel, standard_artifacts
 
-from tfx_distribute.components import Pusher
 from tfx_distribute.pipelines.targets import latest_blessing
 from tfx_distribute.pipelines.targets.local import models, runs
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
-@component
-def Model(model: OutputArtifact[standard_artifacts.Model], content: Parameter[str]) -> None:  # noqa: N802
-    folder = Path(model.uri) / "Format-Serving"
-    folder.mkdir()
-    (folder / "saved_model.pb").write_text(content)
-
-
-@component
-def Bless(  # noqa: N802
-    model: InputArtifact[standard_artifacts.Model], blessing: OutputArtifact[standard_artifacts.ModelBlessing]
-) -> None:
-    blessing.set_int_custom_property("blessed", 1)
-    blessing.set_int_custom_property("current_model_id", model.id)
-
-
-@component
-def Read(model: InputArtifact[standard_artifacts.Model], file: Parameter[str]) -> None:  # noqa: N802
-    shutil.copy(Path(model.uri, "Format-Serving", "saved_model.pb"), file)
-
-
 class Pipeline:
-    """A pipeline that pushes what it is told to, and its runs."""
+    """A pipeline that pushes models with given contents."""
 
     def __init__(self, run, folder):
         self._run, self.root, self.serving = run, folder / "runs", folder / "serving"
 
     def push(self, content):
         model = Model(content=content)
-        destination = pusher_pb2.PushDestination(filesystem={"base_directory": str(self.serving)})
-        self._run(
-            self.root,
-            model,
-            Bless(model=model.outputs["model"]),
-            Pusher(model=model.outputs["model"], push_destination=destination),
-        )
+        self._run(self.root, model, Bless(model=model.outputs["model"]), make_pusher(model, self.serving))
 
     def versions(self):
         return models.list_versions(runs.list_runs([self.root]))
@@ -69,7 +39,7 @@ class Pipeline:
             model_blessing=Channel(type=standard_artifacts.ModelBlessing),
         ).with_id("latest")
         file = self.root / "baseline"
-        self._run(self.root, found, Read(model=found.outputs["model"], file=str(file)))
+        self._run(self.root, found, Copy(model=found.outputs["model"], file=str(file)))
         return file.read_text()
 
 
@@ -129,12 +99,12 @@ def test_what_was_not_pushed_is_pushed_once_the_rollback_is_taken_back(pipeline)
 def test_versions_that_cannot_be_rolled_back_to(pipeline, run, tmp_path):
     with pytest.raises(ConfigurationError, match=r"VERSION: \d+ is served already"):
         pipeline.roll_back_to("second")
-    with pytest.raises(ConfigurationError, match="VERSION: there is no version 7; there are "):
+    with pytest.raises(ConfigurationError, match="VERSION: 7 does not exist; existing versions: "):
         models.find(pipeline.versions(), "7")
     (pipeline.serving / "7").mkdir()
     with pytest.raises(ConfigurationError, match="no run of this machine has pushed .*/7"):
         models.roll_back(models.find(pipeline.versions(), "7"))
     gone = pipeline.versions()[1]
     shutil.rmtree(gone.folder)
-    with pytest.raises(ConfigurationError, match="there is no version"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         models.find(pipeline.versions(), gone.name)

@@ -4,42 +4,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
-from tfx.dsl.component.experimental.decorators import component
+from pushed_models import Bless, Copy, Model, make_pusher
 from tfx.dsl.components.common import importer, resolver
 from tfx.orchestration import metadata
-from tfx.proto import pusher_pb2
 from tfx.types import Channel, standard_artifacts
 
-from tfx_distribute.components import Pusher
 from tfx_distribute.pipelines.targets import latest_blessing, tfx_pipeline
 from tfx_distribute.pipelines.targets.local import runner as local_runner
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
-@component
-def Model(model: OutputArtifact[standard_artifacts.Model], content: Parameter[str]) -> None:  # noqa: N802
-    folder = Path(model.uri) / "Format-Serving"
-    folder.mkdir()
-    (folder / "saved_model.pb").write_text(content)
-
-
-@component
-def Bless(  # noqa: N802
-    model: InputArtifact[standard_artifacts.Model], blessing: OutputArtifact[standard_artifacts.ModelBlessing]
-) -> None:
-    blessing.set_int_custom_property("blessed", 1)
-    blessing.set_int_custom_property("current_model_id", model.id)
-
-
-@component
-def Copy(model: InputArtifact[standard_artifacts.Model], file: Parameter[str]) -> None:  # noqa: N802
-    shutil.copy(Path(model.uri, "Format-Serving", "saved_model.pb"), file)
-
-
 def pushing(model, serving):
-    destination = pusher_pb2.PushDestination(filesystem={"base_directory": str(serving)})
-    return model, Pusher(model=model.outputs["model"], push_destination=destination)
+    return model, make_pusher(model, serving)
 
 
 def served(serving):

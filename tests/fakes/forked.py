@@ -9,6 +9,7 @@ one, is the leader of a session, and ends as a new one does. It differs in this:
   needs a new one.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -83,7 +84,8 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Sends it a signal, if it still runs."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def _next(self, timeout: float | None) -> int:
         self._answers.settimeout(timeout)

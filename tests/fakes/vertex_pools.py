@@ -118,7 +118,8 @@ class PoolJob(threading.Thread):
         deadline = time.monotonic() + self._options.grace
         for process in self.processes.values():
             if process.poll() is None:
-                os.kill(process.pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    os.kill(process.pid, signal.SIGTERM)
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_SECONDS)
         for process in self.processes.values():

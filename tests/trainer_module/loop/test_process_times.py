@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
-from tfx_distribute.trainer_module.job.time_use import ProcessTime
+from tfx_distribute.trainer_module.job.time_use import BUSY_CORE, ProcessTime
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 from tfx_distribute.trainer_module.loop import process_times
 from tfx_distribute.trainer_module.reporting import history
@@ -59,7 +59,9 @@ def test_the_slow_one_of_two_workers_is_named(cluster, tmp_path, what):
         module=UserModule(f"{name}.build_model", (str(tmp_path), *cluster.job.module.search_path)),
     )
     time_use = result.time_use
-    assert (time_use.slowest, time_use.reason) == ("worker-0", what), time_use
+    assert time_use.slowest == "worker-0", time_use
+    # Beside other tests on few cores it may wait for a core for longer than it sleeps.
+    assert time_use.reason in (what, BUSY_CORE), time_use
     slow, fast = (next(p for p in time_use.processes if p.task == task) for task in ("worker-0", "chief-0"))
     assert slow.seconds[what] > 4.0, "it slept for 5 s or more"
     assert slow.seconds[what] > 2.0 * fast.seconds[what]
@@ -92,7 +94,7 @@ def test_the_slow_one_is_named_where_waiting_is_part_of_computing(cluster, tmp_p
         module=UserModule("slow_behind.build_model", (str(tmp_path), *cluster.job.module.search_path)),
     ).time_use
     assert all("wait_for_peers" not in process.seconds for process in time_use.processes)
-    assert (time_use.slowest, time_use.reason) == ("worker-0", "input"), time_use
+    assert time_use.slowest == "worker-0" and time_use.reason in ("input", BUSY_CORE), time_use
     remarks = [task.role for task, progress in cluster.reports if "holds the others back" in progress.message]
     assert set(remarks) == {"chief"}, "each process knows it, and one says it"
 

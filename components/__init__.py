@@ -1,9 +1,9 @@
 """Provides TFX components for distributed training.
 
-`Trainer`, `Evaluator`, `Pusher` and `StatisticsGen` replace the components of the same
-names in `tfx.components`. `Sharder` writes transformed examples as balanced shards,
-instead of `tfx.components.Transform(materialize=True)`. `Tuner` searches for
-hyperparameters, as `Search` and `ValueRange` describe. `CsvExampleGen`,
+`Trainer`, `Evaluator`, `ExampleValidator`, `Pusher` and `StatisticsGen` replace the
+components of the same names in `tfx.components`. `Sharder` writes transformed examples
+as balanced shards, instead of `tfx.components.Transform(materialize=True)`. `Tuner`
+searches for hyperparameters, as `Search` and `ValueRange` describe. `CsvExampleGen`,
 `ImageExampleGen`, `ImportExampleGen` and `ParquetExampleGen` read data files.
 
 ```python
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfx_distribute.components.example_gen.component import ImageExampleGen as ImageExampleGen
     from tfx_distribute.components.example_gen.component import ImportExampleGen as ImportExampleGen
     from tfx_distribute.components.example_gen.component import ParquetExampleGen as ParquetExampleGen
+    from tfx_distribute.components.example_validator.component import ExampleValidator as ExampleValidator
     from tfx_distribute.components.pusher.component import Pusher as Pusher
     from tfx_distribute.components.sharder.component import Sharder as Sharder
     from tfx_distribute.components.statistics_gen import StatisticsGen as StatisticsGen
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CsvExampleGen",
     "Evaluator",
+    "ExampleValidator",
     "ImageExampleGen",
     "ImportExampleGen",
     "ParquetExampleGen",
@@ -54,6 +56,7 @@ __getattr__, __dir__ = lazy_names.export(
     {
         ".evaluator.component": ("Evaluator",),
         ".example_gen.component": ("CsvExampleGen", "ImageExampleGen", "ImportExampleGen", "ParquetExampleGen"),
+        ".example_validator.component": ("ExampleValidator",),
         ".pusher.component": ("Pusher",),
         ".sharder.component": ("Sharder",),
         ".statistics_gen": ("StatisticsGen",),

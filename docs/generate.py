@@ -4,7 +4,7 @@
 their reference in `docs/parameters.md`, and the stubs that show editors and type
 checkers what is only known when the code runs. `docs/pipeline-file.md` is made
 from the classes of the pipeline file, and `docs/pipeline.schema.json` is what
-`tfx-distribute schema` prints. A part of `docs/benchmarks.md` is made from what
+`tfx-distribute json-schema` prints. A part of `docs/benchmarks.md` is made from what
 `make gpu-bench` has measured.
 """
 

@@ -21,6 +21,7 @@ from tfx_distribute.components.container import blessed_model, executor_io
 from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.errors import DataError
 from tfx_distribute.trainer_module.loop import autograph
 
 _RESOLVED = (
@@ -64,7 +65,9 @@ def execute(
     autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
     with _temporary_folder(execution) as folder, direct_runner.as_default():
         executor = _create_executor(class_path, folder, list(beam_args))
-        executor.Do(inputs, execution.outputs, properties)
+        result = getattr(executor.Do(inputs, execution.outputs, properties), "execution_result", None)
+    if result and result.code:
+        raise DataError(result.result_message)
     # The pages of Kubeflow Pipelines show each property of a `system.` artifact.
     tagged = {name: listed for name, listed in execution.outputs.items() if not artifact_types.is_system(listed[0])}
     outputs_utils.tag_output_artifacts_with_version(tagged)

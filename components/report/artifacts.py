@@ -4,6 +4,7 @@ A part that cannot be read is left out, and the report says why.
 """
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ class Sources:
     Attributes:
       statistics: Folder of ExampleStatistics.
       anomalies: Folder of ExampleAnomalies.
+      last_data: Folder of those of the last run that was not stopped, which have its
+        statistics.
       model_run: Folder of the ModelRun: history and TensorBoard's logs.
       evaluation: Folder of the ModelEvaluation.
       trials: Folder of the Tuner's `tuner_results`.
@@ -36,6 +39,7 @@ class Sources:
 
     statistics: str = ""
     anomalies: str = ""
+    last_data: str = ""
     model_run: str = ""
     evaluation: str = ""
     trials: str = ""
@@ -90,6 +94,11 @@ def read(sources: Sources) -> dict[str, Any]:
     """
     parts = _Parts()
     parts.read("splits", "Data statistics", sources.statistics, features.read_splits)
+    last = parts.read("last", "Statistics of the last run", sources.last_data, features.read_splits)
+    parts.values.pop("last", None)
+    if last:
+        train = dataclasses.replace(last[0], name=f"{last[0].name} of the last run")
+        parts.values["splits"] = (*parts.values.get("splits", ()), train)
     parts.read("anomalies", "Anomalies", sources.anomalies, features.read_anomalies)
     records = parts.read("history", "Training history", sources.model_run, history.read)
     parts.values.pop("history", None)

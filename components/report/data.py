@@ -14,7 +14,8 @@ class Node:
 
     Attributes:
       name: The node's id.
-      state: `complete`, `cached`, `failed`, `canceled` or `running`.
+      state: `complete`, `cached`, `failed`, `stopped`, `canceled` or
+        `running`.
       started: Unix time of its start, in seconds.
       seconds: How long it took; None while it runs.
       from_run: The run whose outputs a cached node took; empty if unknown.
@@ -230,8 +231,8 @@ class Report:
     Attributes:
       pipeline: Name of the pipeline.
       run: Id of the run; empty for a report that a step made.
-      state: `complete`, `failed`, `canceled`, `interrupted` or `running`; empty if
-        unknown.
+      state: `complete`, `failed`, `stopped`, `canceled`, `interrupted` or `running`;
+        empty if unknown.
       started: Unix time of the start, in seconds; None if unknown.
       seconds: Duration; None if unknown.
       nodes: The nodes, in the order in which they started.

@@ -20,12 +20,20 @@ def read_splits(folder: str) -> tuple[Split, ...]:
     Args:
       folder: Folder or address of an ExampleStatistics artifact.
     """
-    splits = []
+    return tuple(to_split(name, statistics) for name, statistics in list_statistics(folder))
+
+
+def list_statistics(folder: str) -> list[tuple[str, statistics_pb2.DatasetFeatureStatisticsList]]:
+    """Returns name and statistics of each split, `train` first.
+
+    Args:
+      folder: Folder or address of an ExampleStatistics artifact.
+    """
+    listed = []
     for name, path in _list_splits(folder, STATISTICS_FILE):
         with fileio.open(path, "rb") as file:
-            statistics = statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read())
-        splits.append(to_split(name, statistics))
-    return tuple(splits)
+            listed.append((name, statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read())))
+    return listed
 
 
 def read_anomalies(folder: str) -> tuple[Anomaly, ...]:

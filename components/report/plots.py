@@ -79,7 +79,9 @@ def draw_timeline(nodes: Sequence[Node]) -> Plot | None:
     begin = min(node.started for node in nodes)
     with _figure(4.4, 0.5 + 0.24 * len(nodes)) as (figure, axes):
         for row, node in enumerate(nodes):
-            color = _SERIES[5] if node.state == "failed" else _SERIES[6] if node.state == "cached" else _SERIES[0]
+            color = (
+                _SERIES[5] if node.state in ("failed", "stopped") else _SERIES[6] if node.state == "cached" else _SERIES[0]
+            )
             axes.barh(row, max(node.seconds or 0.0, 1e-3), left=node.started - begin, height=0.62, color=color)
         end = max(node.started - begin + (node.seconds or 0.0) for node in nodes)
         axes.set_xlim(0, max(end, 0.1) * 1.01)
@@ -89,7 +91,7 @@ def draw_timeline(nodes: Sequence[Node]) -> Plot | None:
         axes.set_xlabel("seconds since the start")
         axes.grid(axis="x", linewidth=0.6)
         axes.spines["left"].set_visible(False)
-        names = {"complete": ("ran", 0), "cached": ("from the cache", 6), "failed": ("failed", 5)}
+        names = {"complete": ("ran", 0), "cached": ("from the cache", 6), "failed": ("failed", 5), "stopped": ("stopped", 5)}
         legend = tuple(dict.fromkeys(names[node.state] for node in nodes if node.state in names))
         return Plot("Timeline", _to_svg(figure, f"Timeline of {len(nodes)} nodes"), legend)
 

@@ -70,9 +70,9 @@ class JsonRunView:
         message = f"{node}: cached" if cached else f"{node}: {seconds:.1f} s"
         self._console.event("node_ended", message, node=node, seconds=round(seconds, 3), cached=cached)
 
-    def node_failed(self, node: str) -> None:
+    def node_failed(self, node: str, reason: str = "failed") -> None:
         """Prints that a node has failed."""
-        self._console.event("node_failed", f"{node} has failed", "ERROR", node=node)
+        self._console.event(f"node_{reason}", f"{node} has {reason}", "ERROR", node=node)
 
     def training_progressed(self, task: ClusterTask, progress: Progress) -> None:
         """Prints a report of a training process, if one is due."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, shell, span_runs
+from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, schema, shell, span_runs
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -21,6 +21,7 @@ from tfx_distribute.pipelines.cli.options import (
     NOT_BLESSED,
     PARAMETER,
     PIPELINE,
+    STOPPED,
     add_options,
     check_options,
     load,
@@ -98,8 +99,8 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: s
         click.echo(as_text(run_plan))
 
 
-@main.command()
-def schema() -> None:
+@main.command("json-schema")
+def json_schema() -> None:
     """Prints the JSON Schema of pipeline files, for editors."""
     import json
 
@@ -144,7 +145,8 @@ def run(
 
     Exit code 0: the pipeline ran, and its model met its thresholds. 1: a component
     failed. 2: the pipeline cannot be run as it is written. 3: the pipeline ran, but its
-    model did not meet its thresholds and was not pushed. 130, 143: it was ended by
+    model did not meet its thresholds and was not pushed. 4: the data were rejected, and
+    nothing was trained. 130, 143: it was ended by
     Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
     shell.check_limits()
@@ -207,6 +209,9 @@ def _run(  # type: ignore[no-untyped-def]
         from tfx_distribute.pipelines.targets.local.runner import NodeError
 
         full_disk, message = node_errors.find_full_disk(folders), ""
+        if isinstance(error, NodeError) and error.rejection:
+            console.print(error.rejection, markup=False, style="red")
+            return STOPPED
         if isinstance(error, NodeError):
             message = node_errors.explain(error.__cause__ or error, module.file.parent)
             console.print(message, markup=False, style="red")
@@ -230,6 +235,7 @@ for command in (
     runs.report,
     runs.runs,
     models.models,
+    schema.schema,
     remote.compile_,
     remote.submit,
     project.manifests,

@@ -21,6 +21,7 @@ TargetT = TypeVar("TargetT", bound="Target[Any]")
 FAILED = 1
 INVALID = 2  # click's own code for a wrong command line
 NOT_BLESSED = 3
+STOPPED = 4  # the data were rejected
 INTERRUPTED = 130  # 128 plus the number of the signal, as in shells
 BROKEN_PIPE = 141
 

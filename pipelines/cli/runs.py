@@ -43,7 +43,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
     pipeline; by default the latest run. The file needs no network and no script. What
     cannot be read, such as a file that was deleted, is named.
     """
-    found = _find(root, run)
+    found = find_local(root, run)
     with without_logs():
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
@@ -113,7 +113,7 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
         click.echo(tables.to_json(dataclasses.asdict(remote)) if output == "json" else _format_remote(remote))
         return
     _check_local(options)
-    found = _find(root, run)
+    found = find_local(root, run)
     with without_logs():
         from tfx_distribute.pipelines.targets.local import commands as commands_lib
         from tfx_distribute.pipelines.targets.local import comparison
@@ -149,7 +149,7 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
 
     if len(names) < 2:
         refuse("RUN: one run cannot be compared; write two or more")
-    found = [_find(root, name) for name in names]
+    found = [find_local(root, name) for name in names]
     for number, run in enumerate(found):
         for name, other in zip(names, found[:number], strict=False):
             if (other.id, other.root) == (run.id, run.root):
@@ -175,7 +175,7 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
 @click.option("--process", help="The process, such as chief-0 or trial-1/worker-0; run for the log of the pipeline.")
 def logs(run: str | None, root: str | None, process: str | None) -> None:
     """Prints the log of a process of a run, or without --process, lists its logs."""
-    found = _find(root, run)
+    found = find_local(root, run)
     if found.logs is None:
         refuse(f"RUN: the logs of {found.id} have been deleted")
     folder = found.logs
@@ -197,7 +197,7 @@ def logs(run: str | None, root: str | None, process: str | None) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="Port of TensorBoard; default TensorBoard's own.")
 def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> None:
     """Starts TensorBoard with the logs of runs: trainings, and trials of searches."""
-    found = [_find(root, name) for name in names or (None,)]
+    found = [find_local(root, name) for name in names or (None,)]
     from tfx_distribute.pipelines.targets.local import commands
 
     folders = commands.find_tensorboard_folders(found)
@@ -223,7 +223,7 @@ def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None
     """
     if target_name == "local":
         _check_local(options)
-        click.echo(_cancel_local(_find(root, run)))
+        click.echo(_cancel_local(find_local(root, run)))
         return
     platform = _open(target_name, root, options)
     with refusing_errors(), quiet():
@@ -309,7 +309,13 @@ def list_local(root: str | None) -> "list[Run]":
         return runs_lib.list_runs(runs_lib.find_roots(root), None if root else _warn)
 
 
-def _find(root: str | None, name: str | None) -> "Run":
+def find_local(root: str | None, name: str | None) -> "Run":
+    """Finds a run on this machine; ends the program if there is none, or several.
+
+    Args:
+      root: Folder of a pipeline's runs; None for all in `runs`.
+      name: Its id, the beginning of one, or the name of a pipeline; None for the latest.
+    """
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with refusing_errors():

@@ -73,7 +73,7 @@ def run(
                     spec, module, paths, server, enable_cache, show_node, show_training, view.beam_progressed
                 )
             except runner.NodeError as error:
-                view.node_failed(error.node)
+                view.node_failed(error.node, "stopped" if error.rejection else "failed")
                 raise
         if result.search:
             console.print(console_lib.format_trials(result.search))

@@ -13,7 +13,7 @@ from tfx_distribute.components.launchers.local import gpus as gpus_lib
 from tfx_distribute.pipelines.compare import grid as grid_lib
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.base import Scalar
-from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import SECTION_PARAMETERS, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
@@ -89,7 +89,7 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
         if name in MEASURED_TRAINING:
             fixed = grid_lib.describe({name: MEASURED_TRAINING[name]})
             raise ConfigurationError(f"-p {name}: a comparison only trains, with {fixed}; leave it out")
-        if name in ("num_shards", "base_model", "span") and len(values) > 1:
+        if name in ("base_model", *SECTION_PARAMETERS) and len(values) > 1:
             raise ConfigurationError(f"-p {name}: all combinations train on the same data and base model; write one value")
     combinations = [
         _make(spec, dict(zip(grid, values, strict=True)), train_steps, gpus) for values in itertools.product(*grid.values())

@@ -50,8 +50,9 @@ class SpecModel(BaseModel):
     @classmethod
     def _check_not_empty(cls, values: Any, info: ValidationInfo) -> Any:
         if (info.context or {}).get(FROM_FILE) and isinstance(values, dict):
+            keys = {field.alias or name for name, field in cls.model_fields.items()}
             for key, value in values.items():
-                if value is None and key in cls.model_fields and key not in cls.NULLABLE:
+                if value is None and key in keys and key not in cls.NULLABLE:
                     raise ValueError(f"{key}: is empty; write a value ({{}} for a section's defaults), or leave the key out")
         return values
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from tfx_distribute.pipelines.spec import files, yaml_text
 from tfx_distribute.pipelines.spec.base import FROM_FILE, Scalar
 from tfx_distribute.pipelines.spec.files import shorten
-from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, Data, Parameters, PipelineSpec, Shards, Train
+from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS, Parameters, PipelineSpec, Train
 from tfx_distribute.pipelines.spec.yaml_text import Location
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -91,7 +91,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
     try:
         return spec.with_parameters(dict(parameters))
     except ValidationError as error:
-        allowed = (*Data.PARAMETERS, *Shards.PARAMETERS, *Train.PARAMETERS, *spec.trainer.hparams)
+        allowed = (*SECTION_PARAMETERS, *Train.PARAMETERS, *spec.trainer.hparams)
         problems = []
         for location, message in explain(error, Parameters, dict(parameters), also_allowed=allowed):
             name = str(location[0]) if location else ""

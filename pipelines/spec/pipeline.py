@@ -67,6 +67,7 @@ def _base_model(value: str, info: ValidationInfo) -> str:
 # TFX refuses other names of splits.
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 FeatureName = Annotated[str, Field(min_length=1)]
+Distance = Annotated[FiniteFloat, Field(ge=0, le=1)]
 # Name of a vocabulary -> row of its first entry.
 FirstRow = Annotated[dict[str, Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=1)]
 # Output of the model -> name of a feature.
@@ -158,6 +159,32 @@ class Data(SpecModel):
         return spans.Window(self.window, self.missing == "skip", self.span)
 
 
+class Validate(SpecModel):
+    """ExampleValidator, which can stop a run before it trains.
+
+    A missing column or a wrong type stops a run, unless `anomalies` says otherwise.
+    Other anomalies, such as a text that is not in the schema, are only shown.
+    """
+
+    # Settings that `-p name=value` can replace for one run.
+    PARAMETERS: ClassVar[tuple[str, ...]] = ("stop_on_anomalies",)
+
+    anomalies: dict[FeatureName, Literal["fail", "warn"]] = Field(default_factory=dict)
+    """Name of a feature, or `"*"` for all others -> `fail`, if each of its anomalies
+    stops a run, or `warn`, if none does."""
+    drift: dict[FeatureName, Distance] = Field(default_factory=dict)
+    """Name of a feature -> largest distance of its distribution to that of the last run
+    that was not stopped, from 0 to 1; a larger one stops the run. For texts it is the
+    largest difference between the shares of a value, for numbers the Jensen-Shannon
+    divergence."""
+    skew: dict[FeatureName, Distance] = Field(default_factory=dict)
+    """Name of a feature -> largest distance between its distributions in the splits
+    `train` and `eval`; a larger one stops the run."""
+    stop_on_anomalies: bool = True
+    """False lets a run pass whatever its data are, and later runs are compared with
+    it; a pipeline parameter."""
+
+
 class Transform(SpecModel):
     """TFX Transform.
 
@@ -186,6 +213,14 @@ class Shards(SpecModel):
     Transform writes."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Seed of the order of the examples in the shards."""
+
+
+# Pipeline parameters that are not the Trainer's -> their section of the file.
+SECTION_PARAMETERS = {
+    name: section
+    for section, model in (("data", Data), ("validation", Validate), ("shards", Shards))
+    for name in model.PARAMETERS
+}
 
 
 class BaseModelSpec(SpecModel):
@@ -263,7 +298,7 @@ class Train(SpecModel):
     @field_validator("hparams")
     @classmethod
     def _check_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
-        taken = sorted(set(hparams) & {*Parameters.model_fields, *Shards.PARAMETERS, *Data.PARAMETERS, *cls.PARAMETERS})
+        taken = sorted(set(hparams) & {*Parameters.model_fields, *SECTION_PARAMETERS, *cls.PARAMETERS})
         if taken:
             raise ValueError(f"{taken[0]!r} is a pipeline parameter; write it under trainer.parameters")
         return hparams
@@ -371,6 +406,9 @@ class PipelineSpec(SpecModel):
     `preprocessing_fn(inputs)` if there is a transform."""
     data: Data
     """Source of the examples."""
+    # Not `validate`, which is a method of pydantic's models.
+    validation: Validate = Field(default=Validate(), alias="validate")
+    """What stops a run before it trains: missing columns, wrong types, and drift."""
     transform: Transform | None = None
     """Settings of Transform; `{}` for the defaults. Without this key, the pipeline
     trains on the examples as they are."""
@@ -482,16 +520,17 @@ class PipelineSpec(SpecModel):
         for name, other in (("train_steps", "epochs"), ("epochs", "train_steps")):
             if values.get(name) and not values.get(other):
                 parameters.pop(other, None)
-        shard_values = {name: values[name] for name in Shards.PARAMETERS if name in values}
-        shards = Shards.model_validate({**self.shards.model_dump(), **shard_values})
-        data_values = {name: values[name] for name in Data.PARAMETERS if name in values}
-        data = Data.model_validate({**self.data.model_dump(), **data_values}) if data_values else self.data
+        sections: dict[str, Any] = {}
+        for name, section in SECTION_PARAMETERS.items():
+            if name in values:
+                before = sections.get(section, getattr(self, section))
+                sections[section] = type(before).model_validate({**before.model_dump(), name: values[name]})
         trainer_values = {}
         if "base_model" in values:  # its path; without one, nothing of the base model is left
             start = self.trainer.base_model.model_dump() if values["base_model"] else {}
             changed = Train.model_validate({"base_model": {**start, "path": values["base_model"]}})
             trainer_values["base_model"] = changed.base_model
-        elsewhere = {*self.trainer.hparams, *shard_values, *data_values, *trainer_values}
+        elsewhere = {*self.trainer.hparams, *SECTION_PARAMETERS, *trainer_values}
         parameters.update({name: value for name, value in values.items() if name not in elsewhere})
         hparams = {name: _like(value, values.get(name, value)) for name, value in self.trainer.hparams.items()}
         trainer = self.trainer.model_copy(
@@ -499,7 +538,7 @@ class PipelineSpec(SpecModel):
         )
         if self.tune:
             search_lib.check(self.tune.search, hparams)
-        return self.model_copy(update={"trainer": trainer, "shards": shards, "data": data})._check_base_model()
+        return self.model_copy(update={"trainer": trainer, **sections})._check_base_model()
 
 
 def _like(default: Scalar, value: Scalar) -> Scalar:

@@ -15,28 +15,28 @@ from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tfx import types
 from tfx.components.example_gen import driver
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
-from tfx.components.example_validator.component import ExampleValidator
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import importer, resolver
-from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
+from tfx.dsl.input_resolution.strategies import latest_artifact_strategy, latest_blessed_model_strategy
 from tfx.orchestration import data_types, metadata, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Evaluator, Pusher, Sharder, StatisticsGen, Trainer, Tuner
+from tfx_distribute.components import Evaluator, ExampleValidator, Pusher, Sharder, StatisticsGen, Trainer, Tuner
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver
+from tfx_distribute.components.example_validator.rules import Rules
 from tfx_distribute.components.pusher.executor import KEEP
 from tfx_distribute.pipelines.spec import beam
 from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
-from tfx_distribute.pipelines.targets import latest_blessing
+from tfx_distribute.pipelines.targets import last_data, latest_blessing
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
@@ -97,6 +97,11 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
       ConfigurationError: The user's ExampleGen cannot be made, or changes values.
     """
     module_fingerprint = module.fingerprint()
+    parameters = {
+        name: data_types.RuntimeParameter(name, type(value), default=value)
+        for name, value in get_parameter_values(spec).items()
+    }
+    parameters.pop("span", None)  # it is the ExampleGen's
     file_fingerprints: dict[str, str] = {}  # by component, of the files that it reads besides its inputs
     example_gen = make_example_gen(spec.data)
     file_fingerprints[example_gen.id] = _fingerprint_data(spec.data, example_gen)
@@ -110,8 +115,16 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     if spec.data.schema_file:
         file_fingerprints[schema_gen.id] = _fingerprint_file(spec.data.schema_file)
     schema = schema_gen.outputs["schema"]
-    validator = ExampleValidator(statistics=statistics.outputs["statistics"], schema=schema)
-    nodes: list[base_node.BaseNode] = [example_gen, statistics, schema_gen, validator]
+    rules = Rules(spec.validation.anomalies, spec.validation.drift, spec.validation.skew)
+    last_anomalies = _resolve_last_data(is_local=not paths.image) if rules.drift else None
+    validator = ExampleValidator(
+        statistics=statistics.outputs["statistics"],
+        schema=schema,
+        rules=rules,
+        baseline=last_anomalies.outputs["anomalies"] if last_anomalies else None,
+        stop_on_anomalies=parameters.pop("stop_on_anomalies"),
+    )
+    nodes: list[base_node.BaseNode] = [example_gen, statistics, schema_gen, *filter(None, [last_anomalies]), validator]
     transform_graph = None
     if spec.transform:
         transform = Transform(
@@ -123,15 +136,11 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
             materialize=False,
             disable_statistics=True,
         )
+        transform.add_upstream_node(validator)  # which may stop the run
         file_fingerprints[transform.id] = module_fingerprint
         transform_graph = transform.outputs["transform_graph"]
         nodes.append(transform)
-    parameters = {
-        name: data_types.RuntimeParameter(name, type(value), default=value)
-        for name, value in get_parameter_values(spec).items()
-    }
     num_shards = parameters.pop("num_shards")
-    parameters.pop("span", None)  # it is the ExampleGen's
     sharder = Sharder(
         examples=examples,
         transform_graph=transform_graph,
@@ -144,6 +153,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         seed=spec.shards.seed,
         disable_statistics=spec.transform is None or spec.transform.disable_statistics,
     )
+    sharder.add_upstream_node(validator)
     nodes.append(sharder)
     blessed_model = None  # resolves the latest one, for whoever needs it
     start = spec.trainer.base_model
@@ -226,7 +236,12 @@ def get_parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
     values = spec.trainer.parameters.model_dump()
     # A TFX RuntimeParameter cannot be a bool.
     values = {name: int(value) if isinstance(value, bool) else value for name, value in values.items()}
-    values = {**values, "hparams": json.dumps(spec.trainer.hparams), "num_shards": spec.shards.num_shards}
+    values = {
+        **values,
+        "hparams": json.dumps(spec.trainer.hparams),
+        "num_shards": spec.shards.num_shards,
+        "stop_on_anomalies": int(spec.validation.stop_on_anomalies),
+    }
     return {**values, "span": spec.data.span} if spec.data.has_spans else values
 
 
@@ -324,6 +339,15 @@ def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.Ba
 def _compares_with_baseline(evaluate: Evaluate) -> bool:
     """Returns True if a threshold compares with the latest blessed model."""
     return any(metric.change for metric in evaluate.metrics.values())
+
+
+def _resolve_last_data(is_local: bool) -> resolver.Resolver:
+    # Elsewhere the platform resolves it: its compiler knows TFX's own strategy.
+    tfx_strategy = latest_artifact_strategy.LatestArtifactStrategy
+    return resolver.Resolver(
+        strategy_class=last_data.LastData if is_local else tfx_strategy,
+        anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
+    ).with_id("last-data")
 
 
 def _resolve_latest_blessed_model(is_local: bool) -> resolver.Resolver:

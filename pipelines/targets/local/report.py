@@ -8,7 +8,7 @@ from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
 from tfx_distribute.pipelines.targets.local import commands
-from tfx_distribute.pipelines.targets.local.runs import Run
+from tfx_distribute.pipelines.targets.local.runs import Artifact, Run
 
 FILE = "report.html"
 _LOG_BYTES = 1_000_000  # at the end of a log, where its last error is looked for
@@ -28,7 +28,9 @@ def make(run: Run) -> Report:
     model = run.model
     pushed = run.find("PushedModel")
     failed = [node.name for node in run.nodes if node.state == "failed"]
-    if failed:
+    if run.state == "stopped":
+        missing.insert(0, "Everything after ExampleValidator, which has rejected the data and stopped the run")
+    elif failed:
         error = _read_error(run.logs / "run.log") if run.logs else ""
         missing.insert(0, f"Everything after {failed[0]}, which failed" + (f": {error}" if error else ""))
         if "Trainer" in failed and run.find("ModelRun") is None:
@@ -108,6 +110,7 @@ def find_sources(run: Run) -> artifacts.Sources:
     return artifacts.Sources(
         statistics=_uri(run, "ExampleStatistics"),
         anomalies=_uri(run, "ExampleAnomalies"),
+        last_data=next((each.info.uri for each in run.artifacts if each.is_resolved and _has_data(each)), ""),
         model_run=_uri(run, "ModelRun"),
         evaluation=_uri(run, "ModelEvaluation"),
         trials=_uri(run, "TunerResults"),
@@ -129,6 +132,11 @@ def describe_data(run: Run) -> dict[str, str]:
     """Returns the spans of the data, and which examples were left out, if any."""
     examples = run.find("Examples")
     return describe_examples(examples.properties) if examples else {}
+
+
+def _has_data(artifact: Artifact) -> bool:
+    """Returns True for what ExampleValidator has validated, with its statistics."""
+    return artifact.info.type == "ExampleAnomalies"
 
 
 def _uri(run: Run, type_name: str) -> str:

@@ -24,6 +24,7 @@ from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_distribute.components.beam import caches, direct_runner
+from tfx_distribute.components.example_validator.names import STOPPED
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.local import gpus as launcher_gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher
@@ -71,11 +72,12 @@ class NodeError(Exception):
 
     Attributes:
       node: The node's id.
+      rejection: Why it has rejected the data, if that is what has stopped the run.
     """
 
-    def __init__(self, node: str):
+    def __init__(self, node: str, rejection: str = ""):
         super().__init__(f"{node} failed")
-        self.node = node
+        self.node, self.rejection = node, rejection
 
 
 NodeListener = Callable[[NodeStarted | NodeEnded], None]
@@ -147,10 +149,18 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
             # sys.exit(0) in user code is a failure too: the node has not done its work.
             except BaseException as error:
                 logging.exception("%s failed", name)
-                raise NodeError(name) from error
+                raise NodeError(name, _find_rejection(error)) from error
             if execution is not None:
                 self.executions[name] = execution
             self._listener(NodeEnded(name, time.monotonic() - start, cached))
+
+
+def _find_rejection(error: BaseException) -> str:
+    """Returns the message of an executor whose result says that it stops the run."""
+    # TFX's error for a result of an executor that has a code.
+    output = getattr(error, "executor_output", None)
+    result = getattr(output, "execution_result", None)
+    return str(result.result_message) if result and result.code == STOPPED else ""
 
 
 def _launch(

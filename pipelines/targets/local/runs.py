@@ -18,6 +18,7 @@ from ml_metadata import errors as metadata_errors
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
+from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.locks import LOCK_FILE
 from tfx_distribute.components.report.data import ArtifactInfo, Node
@@ -67,7 +68,8 @@ class Run:
       id: Its id, which is the name of its log folder too.
       pipeline: Name of the pipeline.
       root: Folder of all runs of the pipeline.
-      state: `complete`, `failed`, `canceled`, `interrupted` or `running`.
+      state: `complete`, `failed`, `stopped` (its data were rejected), `canceled`,
+        `interrupted` or `running`.
       started: Unix time of its start, in seconds.
       seconds: Duration up to the end of its last node, or if it was ended, to the last
         line in its log; None while it runs.
@@ -245,6 +247,8 @@ class _Store:
 
     def _to_node(self, execution: Any, name: str) -> Node:
         state = _STATES.get(execution.last_known_state, "running")
+        if state == "failed" and _read_result(execution).get("code") == STOPPED:
+            state = "stopped"
         start, end = (execution.create_time_since_epoch / 1000, execution.last_update_time_since_epoch / 1000)
         from_run, saved = self._find_original(execution.id) if state == "cached" else ("", None)
         return Node(name, state, start, None if state == "running" else end - start, from_run, saved)
@@ -300,17 +304,21 @@ class _Store:
         return listed
 
     def _list_unpublished(self, executions: Iterable[Any], names: Mapping[int, str]) -> list[Artifact]:
-        """Lists what Trainers that were ended have left: no event names it."""
-        folders = {
-            names[execution.id]: self._root.absolute() / ARTIFACTS / names[execution.id] / "model_run" / str(execution.id)
-            for execution in executions
-            if _is_trainer(execution) and _STATES.get(execution.last_known_state) not in ("complete", "cached")
-        }
-        return [
-            Artifact(ArtifactInfo(node, "model_run", "ModelRun", 0, str(folder)))
-            for node, folder in folders.items()
-            if folder.is_dir()
-        ]
+        """Lists what nodes that were ended or stopped have left: no event names it."""
+        listed = []
+        for execution in executions:
+            node, root = names[execution.id], self._root.absolute() / ARTIFACTS / names[execution.id]
+            if _STATES.get(execution.last_known_state) in ("complete", "cached"):
+                continue
+            listed.append(ArtifactInfo(node, "model_run", "ModelRun", 0, str(root / "model_run" / str(execution.id))))
+            stopped = stopped_folder(str(root / "anomalies" / str(execution.id)))
+            listed.append(ArtifactInfo(node, "anomalies", "ExampleAnomalies", 0, stopped))
+        return [Artifact(info) for info in listed if Path(info.uri).is_dir()]
+
+
+def _read_result(execution: Any) -> dict[str, Any]:
+    """Returns the result that the executor of a failed execution has returned."""
+    return _parse_object(execution.custom_properties["__execution_result__"].string_value)
 
 
 def _is_trainer(execution: Any) -> bool:
@@ -318,7 +326,7 @@ def _is_trainer(execution: Any) -> bool:
 
 
 def _find_state(states: list[str], started: float, locked_since: float | None) -> str:
-    for state in ("failed", "canceled"):
+    for state in ("failed", "stopped", "canceled"):
         if state in states:
             return state
     # The lock may be that of a later run whose first node has not started, or of a

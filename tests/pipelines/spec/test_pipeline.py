@@ -12,7 +12,7 @@ from tfx_distribute.pipelines.spec.pipeline import Data, Evaluate, Parameters, P
 
 @pytest.fixture(scope="module")
 def schema():
-    result = CliRunner().invoke(main, ["schema"])
+    result = CliRunner().invoke(main, ["json-schema"])
     assert result.exit_code == 0
     return json.loads(result.output)
 

@@ -165,7 +165,7 @@ def test_a_fourth_target_is_submitted_to(command):
 
 
 def test_a_fourth_target_has_settings_and_options_of_its_own(command):
-    code, output = command("schema")
+    code, output = command("json-schema")
     assert code == 0, output
     assert json.loads(output)["$defs"]["Targets"]["properties"]["printer"]["$ref"] == "#/$defs/PrinterSettings"
     code, output = command("submit", "pipeline.yaml", "--target", "kubeflow", "--color")

@@ -1,0 +1,87 @@
+"""Defines the component ExampleValidator."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from tensorflow_data_validation.anomalies.proto import custom_validation_config_pb2
+from tfx import types
+from tfx.components.example_validator import component
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration import data_types
+from tfx.types import component_spec, standard_artifacts, standard_component_specs
+from tfx.utils import json_utils
+
+from tfx_distribute.components.example_validator import executor, names
+from tfx_distribute.components.example_validator.rules import Rules
+
+
+class ExampleValidatorSpec(standard_component_specs.ExampleValidatorSpec):
+    """TFX's specification, with rules and a baseline."""
+
+    PARAMETERS: ClassVar[dict[str, Any]] = {
+        **standard_component_specs.ExampleValidatorSpec.PARAMETERS,
+        names.RULES: component_spec.ExecutionParameter(type=str),
+        names.STOP_ON_ANOMALIES: component_spec.ExecutionParameter(type=int),
+    }
+    INPUTS: ClassVar[dict[str, Any]] = {
+        **standard_component_specs.ExampleValidatorSpec.INPUTS,
+        names.BASELINE: component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies, optional=True),
+    }
+
+
+class ExampleValidator(component.ExampleValidator):
+    """Takes the place and arguments of TFX's ExampleValidator, and can stop a run.
+
+    A missing column or a wrong type makes the node fail. TFX's only writes it down.
+    Nodes that train should wait for it, which
+    `transform.add_upstream_node(example_validator)` makes them do.
+
+    Example:
+      >>> example_validator = ExampleValidator(
+      ...     statistics=statistics_gen.outputs["statistics"],
+      ...     schema=schema_gen.outputs["schema"],
+      ...     rules=Rules(anomalies={"company": "warn"}, skew={"fare": 0.1}),
+      ... )
+
+    The output `anomalies`, of type `standard_artifacts.ExampleAnomalies`, also has the
+    statistics, for the `baseline` of a later run.
+    """
+
+    SPEC_CLASS = ExampleValidatorSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        statistics: types.BaseChannel,
+        schema: types.BaseChannel,
+        exclude_splits: Sequence[str] | None = None,
+        custom_validation_config: custom_validation_config_pb2.CustomValidationConfig | None = None,
+        *,
+        rules: Rules | None = None,
+        baseline: types.BaseChannel | None = None,
+        stop_on_anomalies: int | data_types.RuntimeParameter = 1,
+    ):
+        """Constructs an ExampleValidator component.
+
+        Args:
+          statistics: As in TFX, like all arguments up to `custom_validation_config`.
+          schema: Channel of `standard_artifacts.Schema`.
+          exclude_splits: Splits that are not validated; none by default.
+          custom_validation_config: Validations in SQL.
+          rules: What stops a run; by default missing columns and wrong types.
+          baseline: Channel of the `anomalies` of the last run that was not stopped, for
+            `rules.drift`.
+          stop_on_anomalies: 1, or 0 to stop no run.
+        """
+        spec = ExampleValidatorSpec(
+            statistics=statistics,
+            schema=schema,
+            exclude_splits=json_utils.dumps(list(exclude_splits or [])),
+            custom_validation_config=custom_validation_config,
+            rules=(rules or Rules()).to_json(),
+            baseline=baseline,
+            stop_on_anomalies=stop_on_anomalies,
+            anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
+        )
+        # Not TFX's own, which makes its own specification.
+        base_component.BaseComponent.__init__(self, spec=spec)

@@ -1,0 +1,106 @@
+"""Validates statistics of examples with TFDV, and stops a run whose data it rejects."""
+
+import os
+from typing import Any
+
+import tensorflow_data_validation as tfdv
+from absl import logging
+from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+from tfx import types
+from tfx.components.example_validator import executor
+from tfx.components.statistics_gen import stats_artifact_utils
+from tfx.dsl.io import fileio
+from tfx.proto.orchestration import execution_result_pb2
+from tfx.types import artifact_utils, standard_component_specs
+from tfx.utils import io_utils, json_utils
+
+from tfx_distribute.components.example_validator import names
+from tfx_distribute.components.example_validator import rules as rules_lib
+from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE
+
+_ADVICE = (
+    "If the data are right, write what is new into the schema with `tfx-distribute schema accept`, or let one run pass "
+    "with -p stop_on_anomalies=false; later runs are compared with its data"
+)
+
+
+class Executor(executor.Executor):
+    """Validates like TFX's executor, and compares splits and runs."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> execution_result_pb2.ExecutorOutput:
+        """Validates each split.
+
+        The anomalies of a split are written next to its statistics, with which the next
+        run compares its own.
+
+        Args:
+          input_dict: Input artifacts: statistics, schema and, from the last run that
+            was not stopped, `baseline`.
+          output_dict: Output artifacts: anomalies.
+          exec_properties: The component's parameters.
+
+        Returns:
+          The anomalies. If they stop the run, a result with the code `STOPPED` and a
+          message, and TFX makes the node fail; the anomalies are then in a folder next
+          to the artifact's.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        rules = rules_lib.Rules.from_json(exec_properties[names.RULES])
+        excluded = json_utils.loads(exec_properties.get(standard_component_specs.EXCLUDE_SPLITS_KEY) or "null") or []
+        statistics = artifact_utils.get_single_instance(input_dict[standard_component_specs.STATISTICS_KEY])
+        folder = artifact_utils.get_single_uri(input_dict[standard_component_specs.SCHEMA_KEY])
+        schema = rules_lib.with_thresholds(io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder)), rules)
+        splits = [split for split in artifact_utils.decode_split_names(statistics.split_names) if split not in excluded]
+        output = artifact_utils.get_single_instance(output_dict[standard_component_specs.ANOMALIES_KEY])
+        output.split_names, output.span = artifact_utils.encode_split_names(splits), statistics.span
+        by_split = {split: stats_artifact_utils.load_statistics(statistics, split).proto() for split in splits}
+        baseline = input_dict.get(names.BASELINE)
+        stopping, blessed = rules_lib.describe_unknown(schema, rules), {}
+        for split, proto in by_split.items():
+            anomalies = tfdv.validate_statistics(
+                proto,
+                schema,
+                previous_statistics=_read_statistics(baseline[0].uri, split) if baseline else None,
+                serving_statistics=by_split.get("eval") if split == "train" and rules.skew else None,
+                custom_validation_config=exec_properties.get(standard_component_specs.CUSTOM_VALIDATION_CONFIG_KEY),
+            )
+            _write(output.uri, split, proto, anomalies)
+            blessed[split] = int(not anomalies.anomaly_info and not anomalies.HasField("dataset_anomaly_info"))
+            stopping += rules_lib.describe_stopping(split, anomalies, rules)
+        output.set_json_value_custom_property(executor.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
+        result = execution_result_pb2.ExecutorOutput()
+        if stopping and exec_properties[names.STOP_ON_ANOMALIES]:
+            # TFX removes the output of a node that fails.
+            io_utils.copy_dir(output.uri, names.stopped_folder(output.uri))
+            message = "\n  ".join(["the data were rejected, and the run stopped before training:", *stopping])
+            result.execution_result.code = names.STOPPED
+            result.execution_result.result_message = f"{message}\n{_ADVICE}"
+            return result
+        for line in stopping:
+            logging.warning("%s", line)
+        result.output_artifacts[standard_component_specs.ANOMALIES_KEY].artifacts.append(output.mlmd_artifact)
+        return result
+
+
+def _read_statistics(folder: str, split: str) -> statistics_pb2.DatasetFeatureStatisticsList | None:
+    """Returns the statistics of a split of the last run; None if it had none."""
+    path = os.path.join(folder, f"Split-{split}", STATISTICS_FILE)
+    if not fileio.exists(path):
+        return None
+    with fileio.open(path, "rb") as file:
+        return statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read())
+
+
+def _write(
+    folder: str, split: str, statistics: statistics_pb2.DatasetFeatureStatisticsList, anomalies: anomalies_pb2.Anomalies
+) -> None:
+    folder = os.path.join(folder, f"Split-{split}")
+    fileio.makedirs(folder)
+    for name, message in ((ANOMALIES_FILE, anomalies), (STATISTICS_FILE, statistics)):
+        with fileio.open(os.path.join(folder, name), "wb") as file:
+            file.write(message.SerializeToString())

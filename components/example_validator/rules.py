@@ -1,0 +1,109 @@
+"""Decides which anomalies of the data stop a run."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
+
+FAIL, WARN = "fail", "warn"
+ALL_FEATURES = "*"
+_TYPE = anomalies_pb2.AnomalyInfo.Type
+# A training on such data fails, or takes every value for a missing one.
+_MISSING_OR_WRONG_TYPE = {
+    _TYPE.FEATURE_TYPE_NOT_PRESENT,
+    _TYPE.SCHEMA_MISSING_COLUMN,
+    _TYPE.UNEXPECTED_DATA_TYPE,
+    _TYPE.NO_DATA_IN_SPAN,
+    *(number for name, number in _TYPE.items() if name.endswith(("_NOT_INT", "_NOT_STRING", "_NOT_FLOAT", "_INT_EXPECTED"))),
+}
+# Somebody has set a threshold for these.
+_COMPARED = {_TYPE.COMPARATOR_L_INFTY_HIGH, _TYPE.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Rules for the anomalies of a run's data.
+
+    Attributes:
+      anomalies: Name of a feature, or `*` for all others -> `fail` or `warn`. Without
+        an entry, missing columns, wrong types and distances above a threshold stop a
+        run, and nothing else does.
+      drift: Name of a feature -> largest distance of its distribution in a split to
+        that of the same split in the last run that was not stopped, from 0 to 1.
+      skew: Name of a feature -> largest distance of its distribution in the split
+        `train` to that in `eval`, from 0 to 1.
+    """
+
+    anomalies: Mapping[str, str] = field(default_factory=dict)
+    drift: Mapping[str, float] = field(default_factory=dict)
+    skew: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Returns the rules as text, for an execution property."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Rules":
+        """Reads what `to_json` has returned."""
+        return cls(**json.loads(text))
+
+    def stops(self, feature: str, kind: int) -> bool:
+        """Returns True if an anomaly stops a run.
+
+        Args:
+          feature: The feature's name; empty for all examples.
+          kind: Its number in `AnomalyInfo.Type`.
+        """
+        action = self.anomalies.get(feature) or self.anomalies.get(ALL_FEATURES)
+        return action == FAIL if action else kind in _MISSING_OR_WRONG_TYPE or kind in _COMPARED
+
+
+def with_thresholds(schema: schema_pb2.Schema, rules: Rules) -> schema_pb2.Schema:
+    """Returns a schema with the thresholds of drift and skew as TFDV's comparators.
+
+    Distances are of the kind that TFDV has for the type: the largest difference between
+    the shares of a value for texts, the Jensen-Shannon divergence for numbers. Source:
+    https://www.tensorflow.org/tfx/data_validation/get_started#checking_data_skew_and_drift
+
+    Args:
+      schema: The schema; it is not changed.
+      rules: The thresholds. Those of features that the schema does not have are left
+        out.
+    """
+    changed = schema_pb2.Schema()
+    changed.CopyFrom(schema)
+    features = {feature.name: feature for feature in changed.feature}
+    for kind, thresholds in (("drift", rules.drift), ("skew", rules.skew)):
+        for name, threshold in thresholds.items():
+            if name not in features:
+                continue
+            comparator = getattr(features[name], f"{kind}_comparator")
+            is_text = features[name].type == schema_pb2.FeatureType.BYTES
+            distance = comparator.infinity_norm if is_text else comparator.jensen_shannon_divergence
+            distance.threshold = threshold
+    return changed
+
+
+def describe_unknown(schema: schema_pb2.Schema, rules: Rules) -> list[str]:
+    """Describes the features with a threshold that the schema does not have."""
+    known = {feature.name for feature in schema.feature}
+    return [
+        f"{name}: there is no such feature to compute the {kind} of; there are {', '.join(sorted(known))}"
+        for kind, thresholds in (("drift", rules.drift), ("skew", rules.skew))
+        for name in sorted(thresholds.keys() - known)
+    ]
+
+
+def describe_stopping(split: str, anomalies: anomalies_pb2.Anomalies, rules: Rules) -> list[str]:
+    """Describes the anomalies of a split that stop a run, a line for each."""
+    found = dict(anomalies.anomaly_info)
+    if anomalies.HasField("dataset_anomaly_info"):
+        found[""] = anomalies.dataset_anomaly_info
+    return [
+        f"{feature or 'all examples'} ({split}): {(reason.description or info.description).strip()}"
+        for feature, info in sorted(found.items())
+        for reason in info.reason
+        if rules.stops(feature, reason.type)
+    ]

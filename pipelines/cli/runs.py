@@ -314,7 +314,7 @@ def find_local(root: str | None, name: str | None) -> "Run":
 
     Args:
       root: Folder of a pipeline's runs; None for all in `runs`.
-      name: Its id, the beginning of one, or the name of a pipeline; None for the latest.
+      name: Its id, the beginning of one, or the name of a pipeline; None for the last.
     """
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 

@@ -2,6 +2,6 @@
 
 `__main__.py` is the command of steps on Kubeflow Pipelines, `vertex.py` that of steps
 on Vertex AI. `commands.py` does the work of the former: `executor_io.py` reads and
-writes Kubeflow's documents, and `blessed_model.py` finds the model to compare with.
+writes Kubeflow's documents, and `latest_artifact.py` finds what to compare with.
 `names.py` has the names that compiled pipelines and steps share.
 """

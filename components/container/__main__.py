@@ -37,14 +37,15 @@ def main(argv: list[str] | None = None) -> int:
     for name, help_ in (
         ("execute", "runs a component's executor"),
         ("resolve-input", "finds the input files of an ExampleGen and their fingerprint"),
-        ("latest-blessed-model", "finds the model that a new one is compared with"),
+        ("latest-artifact", "finds the model or the data that new ones are compared with"),
     ):
         command = subparsers.add_parser(name, help=help_)
         command.add_argument("--executor-input", type=json.loads, required=True, help="ExecutorInput of KFP, as JSON")
-        if name == "latest-blessed-model":
+        if name == "latest-artifact":
             command.add_argument("--metadata-service", required=True, metavar="HOST:PORT", help="metadata store")
             command.add_argument("--pipeline", required=True, help="name of the pipeline")
             command.add_argument("--pipeline-root", required=True, metavar="ADDRESS", help="root of its artifacts")
+            command.add_argument("--type", dest="type_name", required=True, help="Kubeflow's name of the type")
             continue
         command.add_argument("--component", type=json.loads, required=True, help="ComponentSpec of the step, as JSON")
         command.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="local path of an artifact")
@@ -56,8 +57,10 @@ def main(argv: list[str] | None = None) -> int:
         from tfx_distribute.components.container import commands
 
     try:
-        if known.command == "latest-blessed-model":
-            commands.latest_blessed_model(known.executor_input, known.metadata_service, known.pipeline, known.pipeline_root)
+        if known.command == "latest-artifact":
+            commands.find_latest(
+                known.executor_input, known.metadata_service, known.pipeline, known.pipeline_root, known.type_name
+            )
         elif known.command == "resolve-input":
             commands.resolve_input(known.class_path, known.executor_input, known.component)
         else:

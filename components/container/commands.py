@@ -17,8 +17,8 @@ from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
 from tfx_distribute.components.beam import caches, direct_runner
-from tfx_distribute.components.container import blessed_model, executor_io
-from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
+from tfx_distribute.components.container import executor_io, latest_artifact
+from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import DataError
@@ -49,7 +49,7 @@ def execute(
       beam_args: Options for Beam.
     """
     execution = executor_io.read(executor_input, component, paths)
-    inputs = {name: artifacts for name, artifacts in execution.inputs.items() if not artifacts[0].uri.endswith(NO_MODEL)}
+    inputs = {name: artifacts for name, artifacts in execution.inputs.items() if not artifacts[0].uri.endswith(NO_ARTIFACT)}
     properties = execution.exec_properties
     resolved = properties.pop(RESOLVED_INPUT, None)
     if resolved is not None:
@@ -94,20 +94,22 @@ def resolve_input(class_path: str, executor_input: Mapping[str, Any], component:
     _write_output(executor_input, executor_io.make_executor_output(execution, {RESOLVED_INPUT: resolved_input}))
 
 
-def latest_blessed_model(
-    executor_input: Mapping[str, Any], metadata_service: str, pipeline: str, pipeline_root: str
+def find_latest(
+    executor_input: Mapping[str, Any], metadata_service: str, pipeline: str, pipeline_root: str, type_name: str
 ) -> None:
-    """Writes the address of the latest blessed model, as the output parameter `uri`.
+    """Writes the address of the latest artifact of a type, as the parameter `uri`.
 
     Args:
       executor_input: KFP's ExecutorInput of the step.
       metadata_service: `host:port` of the metadata store.
       pipeline: Name of the pipeline.
       pipeline_root: Address that its artifacts are written under.
+      type_name: Kubeflow's name of the type; see `latest_artifact.find`.
     """
-    uri = blessed_model.find(metadata_service, pipeline, pipeline_root, blessed_model.launcher_command())
-    logging.info("latest blessed model: %s", uri or "none")
-    _write_output(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_MODEL}"}})
+    launcher = latest_artifact.launcher_command()
+    uri = latest_artifact.find(metadata_service, pipeline, pipeline_root, launcher, type_name)
+    logging.info("latest %s: %s", type_name, uri or "none")
+    _write_output(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_ARTIFACT}"}})
 
 
 def _create_executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:

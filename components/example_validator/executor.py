@@ -66,7 +66,7 @@ class Executor(executor.Executor):
                 proto,
                 schema,
                 previous_statistics=_read_statistics(baseline[0].uri, split) if baseline else None,
-                serving_statistics=by_split.get("eval") if split == "train" and rules.skew else None,
+                serving_statistics=by_split.get("eval") if split == "train" else None,
                 custom_validation_config=exec_properties.get(standard_component_specs.CUSTOM_VALIDATION_CONFIG_KEY),
             )
             _write(output.uri, split, proto, anomalies)

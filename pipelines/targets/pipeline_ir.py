@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import yaml
+
 from tfx_distribute import __version__
-from tfx_distribute.components.container.names import RESOLVED_INPUT
+from tfx_distribute.components.container.names import BLESSING, RESOLVED_INPUT
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 
@@ -164,9 +166,9 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
 
 
 def without_resolvers(pipeline: Document, image: str, metadata_service: str, pipeline_root: str) -> Document:
-    """Replaces the resolver of the latest blessed model by ordinary steps.
+    """Replaces resolvers of the latest blessed model or artifact by ordinary steps.
 
-    One step asks the metadata store for the model's address, and an importer makes an
+    One step asks the metadata store for the address, and an importer makes an
     artifact of it. An importer can only read inputs of its own pipeline, so it gets a
     nested pipeline around it.
 
@@ -191,25 +193,38 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
         if name.endswith(_BLESSING_RESOLVER) and f"{name.removesuffix(_BLESSING_RESOLVER)}{_MODEL_RESOLVER}" in resolvers:
             _check_unused(tasks, name, name.removesuffix(_BLESSING_RESOLVER))
             continue
-        if f"{node}{_BLESSING_RESOLVER}" not in resolvers or node == name:
+        is_blessed = f"{node}{_BLESSING_RESOLVER}" in resolvers and node != name
+        outputs = _get_component(pipeline, tasks[name])["outputDefinitions"]["artifacts"]
+        if len(outputs) > 1:
             raise ConfigurationError(
-                f"{name}: Kubeflow Pipelines has no resolvers; only that of the latest blessed model is replaced. Give the "
-                "artifact by an Importer, or by a component of your own"
+                f"{name}: Kubeflow Pipelines has no resolvers; only those of the latest blessed model, and of the latest "
+                "artifact of one type, are replaced. Make a resolver for each type"
             )
-        (model_type,) = _get_component(pipeline, tasks[name])["outputDefinitions"]["artifacts"].values()
-        _remove_task(pipeline, name)
-        dependencies = _remove_task(pipeline, f"{node}{_BLESSING_RESOLVER}").get("dependentTasks", [])
+        ((key, artifact_type),) = outputs.items()
+        type_name = BLESSING if is_blessed else _read_title(artifact_type["artifactType"])
+        dependencies = _remove_task(pipeline, name).get("dependentTasks", [])
+        if is_blessed:
+            dependencies = _remove_task(pipeline, f"{node}{_BLESSING_RESOLVER}").get("dependentTasks", [])
         if name not in used:
             continue
-        _add_latest_blessed_model(pipeline, node, model_type, dependencies, image, metadata_service, pipeline_root)
+        arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"]]
+        # Kubeflow reads a query such as ?region=eu as settings; addresses of artifacts
+        # have none.
+        arguments += ["--type", type_name, "--pipeline-root", pipeline_root.partition("?")[0].rstrip("/")]
+        _add_latest_artifact(pipeline, node, key, artifact_type, dependencies, image, arguments)
         for task in tasks.values():
             for artifact in _iterate_input_artifacts(task):
                 if artifact["producerTask"] == name:
-                    artifact.update(producerTask=f"{node}-import", outputArtifactKey="model")
+                    artifact.update(producerTask=f"{node}-import", outputArtifactKey=key)
             if name in task.get("dependentTasks", ()):
                 others = [dependency for dependency in task["dependentTasks"] if dependency != name]
                 task["dependentTasks"] = sorted([*others, f"{node}-import"])
     return pipeline
+
+
+def _read_title(artifact_type: Document) -> str:
+    """Returns the name of an artifact type in Kubeflow's metadata store."""
+    return str(artifact_type.get("schemaTitle") or yaml.safe_load(artifact_type["instanceSchema"])["title"])
 
 
 def _check_unused(tasks: Document, blessing_resolver: str, node: str) -> None:
@@ -223,38 +238,35 @@ def _check_unused(tasks: Document, blessing_resolver: str, node: str) -> None:
             )
 
 
-def _add_latest_blessed_model(
+def _add_latest_artifact(
     pipeline: Document,
     node: str,
-    model_type: Document,
+    key: str,
+    artifact_type: Document,
     dependencies: list[str],
     image: str,
-    metadata_service: str,
-    pipeline_root: str,
+    arguments: Sequence[str],
 ) -> None:
     uri = {"parameters": {"uri": {"parameterType": "STRING"}}}
-    arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"]]
-    # Kubeflow reads a query such as ?region=eu as settings; artifact URIs have none.
-    arguments += ["--pipeline-root", pipeline_root.partition("?")[0].rstrip("/")]
     step = {
         "image": image,
         "command": make_command(ENTRYPOINT),
-        "args": ["latest-blessed-model", "--executor-input", "{{$}}", *arguments],
+        "args": ["latest-artifact", "--executor-input", "{{$}}", *arguments],
     }
     order = {"dependentTasks": dependencies} if dependencies else {}
     _add_task(pipeline, node, {"outputDefinitions": uri}, {"container": step}, order)
     importer, nested_pipeline = f"{node}-importer", f"{node}-import"
-    importer_interface = {"inputDefinitions": uri, "outputDefinitions": {"artifacts": {"artifact": model_type}}}
-    address = {"artifactUri": {"runtimeParameter": "uri"}, "typeSchema": model_type["artifactType"]}
+    importer_interface = {"inputDefinitions": uri, "outputDefinitions": {"artifacts": {"artifact": artifact_type}}}
+    address = {"artifactUri": {"runtimeParameter": "uri"}, "typeSchema": artifact_type["artifactType"]}
     importer_parameters = {"uri": {"componentInputParameter": "uri"}}
     pipeline["components"][importer] = {**importer_interface, "executorLabel": f"{importer}{EXECUTOR}"}
     pipeline["deploymentSpec"]["executors"][f"{importer}{EXECUTOR}"] = {"importer": address}
     selected = {"artifactSelectors": [{"producerSubtask": importer, "outputArtifactKey": "artifact"}]}
     pipeline["components"][nested_pipeline] = {
         "inputDefinitions": uri,
-        "outputDefinitions": {"artifacts": {"model": model_type}},
+        "outputDefinitions": {"artifacts": {key: artifact_type}},
         "dag": {
-            "outputs": {"artifacts": {"model": selected}},
+            "outputs": {"artifacts": {key: selected}},
             "tasks": {importer: _make_task(importer, {"inputs": {"parameters": importer_parameters}})},
         },
     }

@@ -98,7 +98,7 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     installation.steps.new_processes = ("CsvExampleGen-input", "latest-blessed-model", "Evaluator")
     first = installation.pipelines.run(package, {}, ROOT)
     assert first.cached == []
-    assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-blessed-model"}
+    assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-artifact"}
     assert "baseline" not in first.outputs["Evaluator"]["blessing"]["metadata"]
     assert len(pushed(installation)) == 1
     assert json.loads(first.parameters["CsvExampleGen-input"]["resolved_input"])["span"] == 0
@@ -125,7 +125,7 @@ def test_digits_go_on_from_the_latest_blessed_model(installation, command):
     package = installation.package(command, "digits", trainer=trainer | {"base_model": "latest_blessed"})
     installation.steps.new_processes = ("Trainer",)
     first = installation.pipelines.run(package, {}, ROOT)
-    assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-blessed-model"}
+    assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-artifact"}
     assert "base_model" not in first.outputs["Trainer"]["model"]["metadata"]
 
     installation.steps.new_processes = ()

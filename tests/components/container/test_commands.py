@@ -9,7 +9,7 @@ from tfx.types import standard_artifacts
 from tfx.utils import name_utils
 
 from tfx_distribute.components.container import commands
-from tfx_distribute.components.container.names import NO_MODEL, RESOLVED_INPUT
+from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
 
 DRIVER = name_utils.get_full_name(FileBasedExampleGen.DRIVER_CLASS)
 STRING = {"parameterType": "STRING"}
@@ -62,7 +62,7 @@ def test_the_address_for_no_model_is_left_out(tmp_path, monkeypatch):
         "inputs": {
             "artifacts": {
                 "model": {"artifacts": [{"name": "1", "uri": "gs://b/model"}]},
-                "baseline_model": {"artifacts": [{"name": "2", "uri": f"gs://b/{NO_MODEL}"}]},
+                "baseline_model": {"artifacts": [{"name": "2", "uri": f"gs://b/{NO_ARTIFACT}"}]},
             }
         },
         "outputs": {"outputFile": str(tmp_path / "output_metadata.json")},

@@ -85,7 +85,11 @@ def test_whole_pipeline_with_a_baseline(spec):
 
 def test_trainer_parameters_are_pipeline_parameters(spec):
     pipeline = build(spec)
-    properties = {**node(pipeline, "Sharder").exec_properties, **node(pipeline, "Trainer").exec_properties}
+    properties = {
+        name: value
+        for component in ("ExampleValidator", "Sharder", "Trainer")
+        for name, value in node(pipeline, component).exec_properties.items()
+    }
     for name, value in tfx_pipeline.get_parameter_values(spec).items():
         parameter = properties[name]
         assert isinstance(parameter, data_types.RuntimeParameter), name

@@ -236,6 +236,20 @@ def test_the_latest_blessed_model_is_looked_up_when_the_pipeline_says():
     assert tasks["last"]["dependentTasks"] == ["other-import"]
 
 
+def test_the_latest_artifact_of_a_type_is_looked_up():
+    latest = resolver.Resolver(
+        strategy_class=latest_artifact_strategy.LatestArtifactStrategy,
+        weights=channel.Channel(type=standard_artifacts.Model),
+    ).with_id("latest-model")
+    examples = CsvExampleGen("gs://bucket/data")
+    package = compile_by_hand(examples, latest, make_trainer(examples, base_model=latest.outputs["weights"]))
+    read = package.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
+    assert read == {"producerTask": "latest-model-import", "outputArtifactKey": "weights"}
+    step = package.pipeline["deploymentSpec"]["executors"]["latest-model_executor"]["container"]
+    assert step["args"][0] == "latest-artifact"
+    assert step["args"][step["args"].index("--type") + 1] == "tfx.Model"
+
+
 def test_what_tfx_cannot_compile_is_refused():
     spec = infra_validator_pb2.ServingSpec(kubernetes={}, tensorflow_serving={"tags": ["latest"]}, model_name="m")
     validator = InfraValidator(model=channel.Channel(type=standard_artifacts.Model), serving_spec=spec)
@@ -288,7 +302,7 @@ def test_what_the_resolver_of_the_latest_blessed_model_finds():
     trainer = make_trainer(examples, base_model=found.outputs["mine"])
     tasks = compile_by_hand(examples, found, trainer).pipeline["root"]["dag"]["tasks"]
     read = tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
-    assert read == {"producerTask": "blessed-import", "outputArtifactKey": "model"}
+    assert read == {"producerTask": "blessed-import", "outputArtifactKey": "mine"}
     destination = pusher_pb2.PushDestination(filesystem={"base_directory": "gs://bucket/serving"})
     pusher = Pusher(found.outputs["mine"], found.outputs["its_blessing"], push_destination=destination)
     with pytest.raises(ConfigurationError, match=r"^Pusher: reads the blessing of blessed, .* leave the blessing out"):
@@ -299,8 +313,9 @@ def test_what_kubeflow_would_not_do_is_refused():
     latest = resolver.Resolver(
         strategy_class=latest_artifact_strategy.LatestArtifactStrategy,
         model=channel.Channel(type=standard_artifacts.Model),
-    ).with_id("latest-model")
-    with pytest.raises(ConfigurationError, match="latest-model: Kubeflow Pipelines has no resolvers"):
+        schema=channel.Channel(type=standard_artifacts.Schema),
+    ).with_id("latest-two")
+    with pytest.raises(ConfigurationError, match=r"latest-two: Kubeflow Pipelines has no resolvers; .* one type"):
         compile_by_hand(latest)
     imported = importer.Importer(source_uri="/models/1", artifact_type=standard_artifacts.Model).with_id("import")
     with pytest.raises(ConfigurationError, match="import: imports '/models/1', which a cluster cannot read"):

@@ -1,8 +1,8 @@
-"""Finds the latest blessed model of a pipeline.
+"""Finds the latest artifact of a pipeline, such as its latest blessed model.
 
-Evaluator compares a new model with it. TFX has a resolver for this, which open-source
-Kubeflow Pipelines does not support. Its metadata store has what is needed: each
-ModelBlessing, with its pipeline and its model.
+Evaluator compares a new model with that one, and ExampleValidator new data with those
+before. TFX has resolvers for this, which open-source Kubeflow Pipelines does not
+support. Its metadata store has what is needed.
 """
 
 import os
@@ -14,11 +14,11 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 from tfx.components.evaluator import constants
 
+from tfx_distribute.components.container.names import BLESSING
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 PIPELINE_CONTEXT = "system.Pipeline"  # Kubeflow's context type of all runs of a pipeline
-BLESSING = "tfx.ModelBlessing"  # Kubeflow's artifact type
 TIMEOUT_SECONDS = 30.0
 # The same as in Kubeflow Pipelines' client. A few hundred runs exceed gRPC's default of
 # 4 MiB.
@@ -28,8 +28,12 @@ RETRY_SECONDS = 40.0
 _TLS_FLAG, _CA_FLAG = "--metadata_tls_enabled", "--ca_cert_path"  # of Kubeflow's launcher
 
 
-def find(address: str, pipeline: str, pipeline_root: str, launcher: Sequence[str] = ()) -> str | None:
-    """Returns the address of the latest blessed model of a pipeline.
+def find(
+    address: str, pipeline: str, pipeline_root: str, launcher: Sequence[str] = (), type_name: str = BLESSING
+) -> str | None:
+    """Returns the address of a pipeline's latest artifact of a type.
+
+    Steps that fail have no artifacts there.
 
     Args:
       address: `host:port` of the metadata store.
@@ -38,9 +42,11 @@ def find(address: str, pipeline: str, pipeline_root: str, launcher: Sequence[str
         a pipeline by its name only, and another team may use the same name.
       launcher: Command line of Kubeflow's launcher, which says if the store is behind
         TLS; see `launcher_command`.
+      type_name: Kubeflow's name of the type; that of blessings for the latest blessed
+        model.
 
     Returns:
-      The address; None if no model was blessed yet.
+      The address; None if there is none yet.
 
     Raises:
       ConfigurationError: The store does not answer.
@@ -57,14 +63,14 @@ def find(address: str, pipeline: str, pipeline_root: str, launcher: Sequence[str
         store = metadata_store.MetadataStore(config)
         context = store.get_context_by_type_and_name(PIPELINE_CONTEXT, pipeline)
         artifacts = store.get_artifacts_by_context(context.id) if context else []
-        type_ids = {artifact_type.id for artifact_type in store.get_artifact_types() if artifact_type.name == BLESSING}
+        type_ids = {artifact_type.id for artifact_type in store.get_artifact_types() if artifact_type.name == type_name}
         return [artifact for artifact in artifacts if artifact.type_id in type_ids]
 
     def is_transient(error: Exception) -> bool:
         return isinstance(error, errors.UnavailableError)
 
     try:
-        blessings = retry.call_with_retries(ask, "the metadata store", is_transient, RETRY_SECONDS)
+        artifacts = retry.call_with_retries(ask, "the metadata store", is_transient, RETRY_SECONDS)
     except errors.NotFoundError:
         return None
     except (TrainingError, errors.DeadlineExceededError) as error:
@@ -73,7 +79,7 @@ def find(address: str, pipeline: str, pipeline_root: str, launcher: Sequence[str
             "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it; behind TLS, by a name "
             "that is in its certificate"
         ) from error
-    return select_latest(blessings, pipeline_root)
+    return select_latest(artifacts, pipeline_root, type_name)
 
 
 def launcher_command() -> list[str]:
@@ -87,25 +93,30 @@ def launcher_command() -> list[str]:
     return own.split("\0")
 
 
-def select_latest(blessings: Iterable[metadata_store_pb2.Artifact], pipeline_root: str) -> str | None:
-    """Returns the address of the model below a root with the latest blessing.
+def select_latest(
+    artifacts: Iterable[metadata_store_pb2.Artifact], pipeline_root: str, type_name: str = BLESSING
+) -> str | None:
+    """Returns the address of the latest artifact, or blessed model, below a root.
 
     Args:
-      blessings: ModelBlessing artifacts.
-      pipeline_root: Address that the model has to be under.
+      artifacts: Artifacts of one type.
+      pipeline_root: Address that the artifact, or the blessed model, has to be under.
+      type_name: Kubeflow's name of the type.
 
     Returns:
-      The address; None if there is no such model.
+      The address; None if there is none.
     """
-    positive = [
-        blessing
-        for blessing in blessings
-        if _numeric_property(blessing, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1
-        and _model_uri(blessing).startswith(f"{pipeline_root.rstrip('/')}/")
+    is_blessing = type_name == BLESSING
+    found = [
+        artifact
+        for artifact in artifacts
+        if not is_blessing or _numeric_property(artifact, constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1
     ]
-    if not positive:
+    address = _model_uri if is_blessing else lambda artifact: str(artifact.uri)
+    below = [artifact for artifact in found if address(artifact).startswith(f"{pipeline_root.rstrip('/')}/")]
+    if not below:
         return None
-    return _model_uri(max(positive, key=lambda blessing: (blessing.create_time_since_epoch, blessing.id)))
+    return address(max(below, key=lambda artifact: (artifact.create_time_since_epoch, artifact.id)))
 
 
 def _model_uri(blessing: metadata_store_pb2.Artifact) -> str:

@@ -41,8 +41,8 @@ def reference(groups: Groups) -> str:
         _wrap(
             "The parameters of training. Write values under `trainer.parameters` in the pipeline file, or pass them to "
             "`Parameters(...)` or the `Trainer` component in Python. `-p name=value` on the command line replaces a value "
-            "for one run; it also takes each hyperparameter of `trainer.hparams`, `num_shards` of `shards` and "
-            "`base_model` of `trainer`."
+            "for one run; it also takes each hyperparameter of `trainer.hparams`, `span` of `data`, `stop_on_anomalies` "
+            "of `validate`, `num_shards` of `shards` and `base_model` of `trainer`."
         ),
         _wrap(
             "In a pipeline that is compiled for Kubeflow Pipelines or Vertex AI, the hyperparameters are one parameter, "

@@ -11,6 +11,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -33,6 +34,11 @@ ScalarValue = Annotated[Scalar, BeforeValidator(_check_scalar)]
 _MAX_INT = 2**63 - 1  # limit of ML Metadata and of protocol buffers
 
 
+def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Returns the fields of a model by their keys in the file."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 class SpecModel(BaseModel):
     """A part of a pipeline file.
 
@@ -50,9 +56,8 @@ class SpecModel(BaseModel):
     @classmethod
     def _check_not_empty(cls, values: Any, info: ValidationInfo) -> Any:
         if (info.context or {}).get(FROM_FILE) and isinstance(values, dict):
-            keys = {field.alias or name for name, field in cls.model_fields.items()}
             for key, value in values.items():
-                if value is None and key in keys and key not in cls.NULLABLE:
+                if value is None and key in fields_by_key(cls) and key not in cls.NULLABLE:
                     raise ValueError(f"{key}: is empty; write a value ({{}} for a section's defaults), or leave the key out")
         return values
 

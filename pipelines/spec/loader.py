@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from tfx_distribute.pipelines.spec import files, yaml_text
-from tfx_distribute.pipelines.spec.base import FROM_FILE, Scalar
+from tfx_distribute.pipelines.spec.base import FROM_FILE, Scalar, fields_by_key
 from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS, Parameters, PipelineSpec, Train
 from tfx_distribute.pipelines.spec.yaml_text import Location
@@ -39,7 +39,7 @@ def load(path: str | Path) -> PipelineSpec:
     except yaml_text.TextError as error:
         raise ConfigurationError(f"{path}, line {error.line}: {error}") from error
     if not isinstance(document.value, dict):
-        raise ConfigurationError(f"{path}: a pipeline is a mapping with the keys {', '.join(PipelineSpec.model_fields)}")
+        raise ConfigurationError(f"{path}: a pipeline is a mapping with the keys {', '.join(fields_by_key(PipelineSpec))}")
     try:
         return PipelineSpec.model_validate(document.value, context={BASE_DIR: folder, FROM_FILE: True})
     except ValidationError as error:
@@ -208,9 +208,9 @@ def _list_keys_at(model: type[BaseModel], location: Location) -> list[str]:
             # annotation's last argument.
             annotation = (typing.get_args(_without_none(annotation)) or (None,))[-1]
         else:
-            annotation = part_model.model_fields[part].annotation if part in part_model.model_fields else None
+            annotation = fields_by_key(part_model)[part].annotation if part in fields_by_key(part_model) else None
     model_there = _get_model(annotation)
-    return list(model_there.model_fields) if model_there else []
+    return list(fields_by_key(model_there)) if model_there else []
 
 
 def _get_model(annotation: Any) -> type[BaseModel] | None:

@@ -231,6 +231,30 @@ def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None
     click.echo(f"{run}: asked to end")
 
 
+@runs.command()
+@click.option("--keep", type=click.IntRange(1), default=20, show_default=True, help="Number of latest runs to leave.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@ROOT
+def prune(keep: int, dry_run: bool, root: str | None) -> None:
+    """Removes artifacts, logs and saved states of old runs on this machine.
+
+    What is served, the last blessed model, and what newer runs have taken from the
+    cache stay. Parameters and metrics of all runs stay too.
+    """
+    from tfx_distribute.pipelines.targets.local import pruning
+    from tfx_distribute.pipelines.targets.local import runs as runs_lib
+
+    with refusing_errors():
+        for folder in runs_lib.find_roots(root):
+            plan = pruning.make_plan(folder, runs_lib.list_runs([folder]), keep)
+            text = f"{len(plan.runs)} runs, {len(plan.folders)} folders, {plan.num_bytes / 1e6:.1f} MB"
+            if dry_run:
+                click.echo("\n".join([f"{folder}: would remove {text}", *map(str, plan.folders)]))
+                continue
+            pruning.prune(folder, keep)
+            click.echo(f"{folder}: removed {text}")
+
+
 def _cancel_local(run: "Run") -> str:
     """Asks the process of a run on this machine to end, and says so."""
     import signal

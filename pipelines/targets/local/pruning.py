@@ -1,0 +1,89 @@
+"""Removes the files of old runs on this machine.
+
+Runs stay in ML Metadata, which is small, with their parameters and metrics: `runs list`
+and `models list` still know them.
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfx_distribute.components.launchers import locks
+from tfx_distribute.pipelines.targets.local import models
+from tfx_distribute.pipelines.targets.local.paths import COMPARISON
+from tfx_distribute.pipelines.targets.local.runs import ARTIFACTS, Run, list_runs
+
+# In the folder of a node: has a folder for each training that has not succeeded.
+_CHECKPOINTS = ".checkpoints"
+_PUSHED_MODEL = "PushedModel"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Files of old runs that nothing needs.
+
+    Attributes:
+      runs: The runs that lose files, the latest first.
+      folders: What to remove.
+    """
+
+    runs: tuple[Run, ...]
+    folders: tuple[Path, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all files in the folders."""
+        files = (file for folder in self.folders for file in folder.rglob("*"))
+        return sum(file.lstat().st_size for file in files if not file.is_dir())
+
+
+def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
+    """Finds the files of old runs that neither newer runs nor model servers need.
+
+    Args:
+      root: Folder of a pipeline's runs.
+      runs: All its runs, the latest first, as `list_runs` returns them.
+      keep: Number of the latest runs that lose nothing; comparisons do not count. The
+        run of a served model and the last one with a blessed model lose nothing either.
+    """
+    latest = [run for run in runs if not run.id.startswith(COMPARISON)][:keep]
+    oldest = min((run.started for run in latest), default=0.0)
+    served = [version.run for version in models.list_versions(runs) if version.is_served and version.run]
+    blessed = [run for run in runs if (blessing := run.find("ModelBlessing")) and blessing.properties.get("blessed") == 1]
+    kept = {run.id for run in (*latest, *served, *blessed[:1])}
+    kept |= {run.id for run in runs if run.started >= oldest or run.state == "running"}
+    used = {artifact.info.uri for run in runs if run.id in kept for artifact in run.artifacts}
+    losing: dict[str, Run] = {}
+    folders: dict[Path, None] = {}
+    artifacts = root.absolute() / ARTIFACTS
+    for run in runs:
+        if run.id in kept:
+            continue
+        unused = [run.logs] if run.logs else []
+        for artifact in run.artifacts:
+            path = Path(artifact.info.uri)
+            # What has been pushed can be pushed again by a rollback.
+            if artifact.info.type != _PUSHED_MODEL and artifact.info.uri not in used and path.is_relative_to(artifacts):
+                unused.append(path)
+        for folder in unused:
+            if folder.is_dir():
+                folders[folder] = None
+                losing[run.id] = run
+    for folder in artifacts.glob(f"*/{_CHECKPOINTS}/*"):
+        if folder.is_dir() and max(file.stat().st_mtime for file in (folder, *folder.iterdir())) < oldest:
+            folders[folder] = None
+    return Plan(tuple(losing.values()), tuple(folders))
+
+
+def prune(root: Path, keep: int) -> Plan:
+    """Removes what `make_plan` finds.
+
+    Raises:
+      ConfigurationError: A run is using the folder.
+    """
+    with locks.exclusive(str(root), "the run folder", "wait until it ends"):
+        plan = make_plan(root, list_runs([root]), keep)
+        for folder in plan.folders:
+            shutil.rmtree(folder)
+    return plan

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfx_distribute.components.example_gen.component import ImportExampleGen as ImportExampleGen
     from tfx_distribute.components.example_gen.component import ParquetExampleGen as ParquetExampleGen
     from tfx_distribute.components.example_validator.component import ExampleValidator as ExampleValidator
+    from tfx_distribute.components.example_validator.rules import ValidationRules as ValidationRules
     from tfx_distribute.components.pusher.component import Pusher as Pusher
     from tfx_distribute.components.sharder.component import Sharder as Sharder
     from tfx_distribute.components.statistics_gen import StatisticsGen as StatisticsGen
@@ -46,6 +47,7 @@ __all__ = [
     "StatisticsGen",
     "Trainer",
     "Tuner",
+    "ValidationRules",
     "ValueRange",
     "WarmStart",
 ]
@@ -57,6 +59,7 @@ __getattr__, __dir__ = lazy_names.export(
         ".evaluator.component": ("Evaluator",),
         ".example_gen.component": ("CsvExampleGen", "ImageExampleGen", "ImportExampleGen", "ParquetExampleGen"),
         ".example_validator.component": ("ExampleValidator",),
+        ".example_validator.rules": ("ValidationRules",),
         ".pusher.component": ("Pusher",),
         ".sharder.component": ("Sharder",),
         ".statistics_gen": ("StatisticsGen",),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Shards,
         Train,
         Transform,
+        Validate,
     )
     from tfx_distribute.pipelines.spec.targets import Targets
     from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
@@ -77,6 +78,7 @@ __all__ = [
     "Transform",
     "Tune",
     "TuneValues",
+    "Validate",
     "VertexSettings",
     "Volume",
     "compile_pipeline",
@@ -112,6 +114,7 @@ __getattr__, __dir__ = lazy_names.export(
             "Shards",
             "Train",
             "Transform",
+            "Validate",
         ),
         ".spec.targets": ("Targets",),
         ".spec.tune": ("Tune", "TuneValues"),

@@ -12,7 +12,7 @@ from tfx.types import component_spec, standard_artifacts, standard_component_spe
 from tfx.utils import json_utils
 
 from tfx_distribute.components.example_validator import executor, names
-from tfx_distribute.components.example_validator.rules import Rules
+from tfx_distribute.components.example_validator.rules import ValidationRules
 
 
 class ExampleValidatorSpec(standard_component_specs.ExampleValidatorSpec):
@@ -40,7 +40,7 @@ class ExampleValidator(component.ExampleValidator):
       >>> example_validator = ExampleValidator(
       ...     statistics=statistics_gen.outputs["statistics"],
       ...     schema=schema_gen.outputs["schema"],
-      ...     rules=Rules(anomalies={"company": "warn"}, skew={"fare": 0.1}),
+      ...     rules=ValidationRules(anomalies={"company": "warn"}, skew={"fare": 0.1}),
       ... )
 
     The output `anomalies`, of type `standard_artifacts.ExampleAnomalies`, also has the
@@ -57,7 +57,7 @@ class ExampleValidator(component.ExampleValidator):
         exclude_splits: Sequence[str] | None = None,
         custom_validation_config: custom_validation_config_pb2.CustomValidationConfig | None = None,
         *,
-        rules: Rules | None = None,
+        rules: ValidationRules | None = None,
         baseline: types.BaseChannel | None = None,
         stop_on_anomalies: int | data_types.RuntimeParameter = 1,
     ):
@@ -78,7 +78,7 @@ class ExampleValidator(component.ExampleValidator):
             schema=schema,
             exclude_splits=json_utils.dumps(list(exclude_splits or [])),
             custom_validation_config=custom_validation_config,
-            rules=(rules or Rules()).to_json(),
+            rules=(rules or ValidationRules()).to_json(),
             baseline=baseline,
             stop_on_anomalies=stop_on_anomalies,
             anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),

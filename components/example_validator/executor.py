@@ -50,7 +50,7 @@ class Executor(executor.Executor):
           to the artifact's.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        rules = rules_lib.Rules.from_json(exec_properties[names.RULES])
+        rules = rules_lib.ValidationRules.from_json(exec_properties[names.RULES])
         excluded = json_utils.loads(exec_properties.get(standard_component_specs.EXCLUDE_SPLITS_KEY) or "null") or []
         statistics = artifact_utils.get_single_instance(input_dict[standard_component_specs.STATISTICS_KEY])
         folder = artifact_utils.get_single_uri(input_dict[standard_component_specs.SCHEMA_KEY])

@@ -23,8 +23,8 @@ _COMPARED = {_TYPE.COMPARATOR_L_INFTY_HIGH, _TYPE.COMPARATOR_JENSEN_SHANNON_DIVE
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Rules for the anomalies of a run's data.
+class ValidationRules:
+    """ValidationRules for the anomalies of a run's data.
 
     Attributes:
       anomalies: Name of a feature, or `*` for all others -> `fail` or `warn`. Without
@@ -45,7 +45,7 @@ class Rules:
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> "Rules":
+    def from_json(cls, text: str) -> "ValidationRules":
         """Reads what `to_json` has returned."""
         return cls(**json.loads(text))
 
@@ -60,7 +60,7 @@ class Rules:
         return action == FAIL if action else kind in _MISSING_OR_WRONG_TYPE or kind in _COMPARED
 
 
-def with_thresholds(schema: schema_pb2.Schema, rules: Rules) -> schema_pb2.Schema:
+def with_thresholds(schema: schema_pb2.Schema, rules: ValidationRules) -> schema_pb2.Schema:
     """Returns a schema with the thresholds of drift and skew as TFDV's comparators.
 
     Distances are of the kind that TFDV has for the type: the largest difference between
@@ -86,7 +86,7 @@ def with_thresholds(schema: schema_pb2.Schema, rules: Rules) -> schema_pb2.Schem
     return changed
 
 
-def describe_unknown(schema: schema_pb2.Schema, rules: Rules) -> list[str]:
+def describe_unknown(schema: schema_pb2.Schema, rules: ValidationRules) -> list[str]:
     """Describes the features with a threshold that the schema does not have."""
     known = {feature.name for feature in schema.feature}
     return [
@@ -96,7 +96,7 @@ def describe_unknown(schema: schema_pb2.Schema, rules: Rules) -> list[str]:
     ]
 
 
-def describe_stopping(split: str, anomalies: anomalies_pb2.Anomalies, rules: Rules) -> list[str]:
+def describe_stopping(split: str, anomalies: anomalies_pb2.Anomalies, rules: ValidationRules) -> list[str]:
     """Describes the anomalies of a split that stop a run, a line for each."""
     found = dict(anomalies.anomaly_info)
     if anomalies.HasField("dataset_anomaly_info"):

@@ -29,7 +29,7 @@ from tfx_distribute.components import Evaluator, ExampleValidator, Pusher, Shard
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver
-from tfx_distribute.components.example_validator.rules import Rules
+from tfx_distribute.components.example_validator.rules import ValidationRules
 from tfx_distribute.components.pusher.executor import KEEP
 from tfx_distribute.pipelines.spec import beam
 from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
@@ -115,7 +115,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     if spec.data.schema_file:
         file_fingerprints[schema_gen.id] = _fingerprint_file(spec.data.schema_file)
     schema = schema_gen.outputs["schema"]
-    rules = Rules(spec.validation.anomalies, spec.validation.drift, spec.validation.skew)
+    rules = ValidationRules(spec.validation.anomalies, spec.validation.drift, spec.validation.skew)
     last_anomalies = _resolve_last_data(is_local=not paths.image) if rules.drift else None
     validator = ExampleValidator(
         statistics=statistics.outputs["statistics"],

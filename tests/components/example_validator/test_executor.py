@@ -9,7 +9,7 @@ import tensorflow_data_validation as tfdv
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_distribute.components.example_validator import executor, names
-from tfx_distribute.components.example_validator.rules import FAIL, WARN, Rules
+from tfx_distribute.components.example_validator.rules import FAIL, WARN, ValidationRules
 from tfx_distribute.components.report import features
 
 GOOD = {"fare": [1.5, 2.5, 3.5, 4.5] * 10, "city": ["rome", "oslo"] * 20}
@@ -48,7 +48,7 @@ def validate(schema, tmp_path):
         output.uri = str(folder / "anomalies")
         inputs = {"statistics": [write_statistics(folder / "statistics", **splits)], "schema": [schema]}
         inputs |= {names.BASELINE: [baseline]} if baseline else {}
-        properties = {names.RULES: (rules or Rules()).to_json(), names.STOP_ON_ANOMALIES: stop}
+        properties = {names.RULES: (rules or ValidationRules()).to_json(), names.STOP_ON_ANOMALIES: stop}
         result = executor.Executor().Do(inputs, {"anomalies": [output]}, properties)
         return result.execution_result, output
 
@@ -85,14 +85,14 @@ def test_other_anomalies_are_shown_and_stop_a_run_if_it_says_so(validate):
     assert result.code == 0
     assert [anomaly.feature for anomaly in features.read_anomalies(output.uri)] == ["city"]
     for anomalies in ({"city": FAIL}, {"*": FAIL}):
-        result, _ = validate(Rules(anomalies), train=new, eval=GOOD)
+        result, _ = validate(ValidationRules(anomalies), train=new, eval=GOOD)
         assert "city (train): Examples contain values missing from the schema: paris (~50%)." in result.result_message
-    assert validate(Rules({"*": FAIL, "city": WARN}), train=new, eval=GOOD)[0].code == 0
-    assert validate(Rules({"city": WARN}), train={"fare": GOOD["fare"]}, eval=GOOD)[0].code == 0
+    assert validate(ValidationRules({"*": FAIL, "city": WARN}), train=new, eval=GOOD)[0].code == 0
+    assert validate(ValidationRules({"city": WARN}), train={"fare": GOOD["fare"]}, eval=GOOD)[0].code == 0
 
 
 def test_drift_since_the_last_run_that_was_not_stopped(validate):
-    rules = Rules(drift={"fare": 0.1, "city": 0.2})
+    rules = ValidationRules(drift={"fare": 0.1, "city": 0.2})
     first, baseline = validate(rules, train=GOOD, eval=GOOD)
     assert first.code == 0, "there is nothing to compare it with"
     assert validate(rules, baseline, train=GOOD, eval=GOOD)[0].code == 0
@@ -110,12 +110,12 @@ def test_drift_since_the_last_run_that_was_not_stopped(validate):
 
 def test_skew_between_train_and_eval(validate):
     assert validate(train=LATER, eval=GOOD)[0].code == 0
-    result, _ = validate(Rules(skew={"city": 0.2}), train=LATER, eval=GOOD)
+    result, _ = validate(ValidationRules(skew={"city": 0.2}), train=LATER, eval=GOOD)
     assert "city (train): The Linfty distance between training and serving is 0.25 " in result.result_message
 
 
 def test_a_threshold_for_a_feature_that_is_not_there(validate):
-    result, _ = validate(Rules(drift={"fares": 0.1}), train=GOOD)
+    result, _ = validate(ValidationRules(drift={"fares": 0.1}), train=GOOD)
     assert "fares: there is no such feature to compute the drift of; there are city, fare" in result.result_message
 
 
@@ -130,6 +130,6 @@ def test_thresholds_of_the_schema_itself_count(validate, schema):
 
 
 def test_rules_travel_as_text():
-    rules = Rules({"*": FAIL}, {"fare": 0.1}, {"city": 0.2})
-    assert Rules.from_json(rules.to_json()) == rules
-    assert json.loads(Rules().to_json()) == {"anomalies": {}, "drift": {}, "skew": {}}
+    rules = ValidationRules({"*": FAIL}, {"fare": 0.1}, {"city": 0.2})
+    assert ValidationRules.from_json(rules.to_json()) == rules
+    assert json.loads(ValidationRules().to_json()) == {"anomalies": {}, "drift": {}, "skew": {}}

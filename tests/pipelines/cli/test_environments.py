@@ -28,7 +28,7 @@ IN_ASCII = "env LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 ENVIRONMENT_ROWS = [  # shell command, exit code, message
     ("$CLI validate pipeline.yaml <&- >&- 2>&-", 0, ""),
     ("$CLI plan pipeline.yaml >/dev/full", 2, "Error: cannot write to standard output: No space left on device"),
-    ("set -o pipefail; $CLI schema | true", 141, ""),
+    ("set -o pipefail; $CLI json-schema | true", 141, ""),
     ("cd gone; rmdir ../gone; $CLI validate ../pipeline.yaml", 2, "the working folder does not exist any more"),
     (f"{IN_ASCII} $CLI validate größe.yaml", 2, "has characters that TensorFlow would read in another encoding; rename it"),
     ("env LC_ALL=C $CLI validate größe.yaml", 0, "größe.yaml: valid"),

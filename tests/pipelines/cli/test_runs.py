@@ -28,7 +28,7 @@ def run(tmp_path, monkeypatch) -> Run:
     (logs / "trial-1" / "chief-0.log").write_bytes(b"step 1\n\xff\n")
     made = Run(logs.name, "digits", tmp_path, "failed", 1769860800.0, 83.0, (), logs=logs)
     monkeypatch.setattr(runs, "list_local", lambda root: [made])
-    monkeypatch.setattr(runs, "_find", lambda root, name: made)
+    monkeypatch.setattr(runs, "find_local", lambda root, name: made)
     return made
 
 
@@ -75,7 +75,7 @@ def test_one_message_for_what_cannot_be_done(run):
 
 def test_tensorboard_of_a_run_whose_trainer_failed(run, monkeypatch):
     failed = dataclasses.replace(run, nodes=(Node("Trainer", "failed", 0.0),))
-    monkeypatch.setattr(runs, "_find", lambda root, name: failed)
+    monkeypatch.setattr(runs, "find_local", lambda root, name: failed)
     assert command("runs", "tensorboard").output == f"Error: RUN: {run.id} has no TensorBoard logs; Trainer failed\n"
 
 
@@ -130,7 +130,7 @@ def test_cancel_ends_the_process_of_a_run_here(run, monkeypatch, tmp_path):
     done = command("runs", "cancel", run.id)
     assert done.output == f"Error: RUN: {run.id} has ended (failed); `tfx-distribute runs list` shows which are running\n"
     running = dataclasses.replace(run, state="running", root=tmp_path / "root")
-    monkeypatch.setattr(runs, "_find", lambda root, name: running)
+    monkeypatch.setattr(runs, "find_local", lambda root, name: running)
     holds = (
         "import sys, time\nfrom tfx_distribute.components.launchers import locks, sigterm\n"
         f"with sigterm.terminable(), locks.exclusive({str(running.root)!r}, 'it', 'wait'):\n"

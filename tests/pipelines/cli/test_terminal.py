@@ -19,7 +19,9 @@ SHOWN = r"\x1b[2J\x9b2J\u202e"
 
 def test_names_and_logs_are_printed_with_escapes(tmp_path, monkeypatch):
     (tmp_path / "chief-0.log").write_text(f"loss {CLEARS}\nend\n", encoding="utf-8")
-    monkeypatch.setattr(runs, "_find", lambda root, name: Run("1", "a", tmp_path, "failed", 0.0, 1.0, (), logs=tmp_path))
+    monkeypatch.setattr(
+        runs, "find_local", lambda root, name: Run("1", "a", tmp_path, "failed", 0.0, 1.0, (), logs=tmp_path)
+    )
     logs = CliRunner().invoke(main, ["runs", "logs", "1", "--process", "chief-0"], color=True)
     assert logs.output == f"loss {SHOWN}\nend\n"
     (tmp_path / "chief-0.log").write_text("\0" * 5000)

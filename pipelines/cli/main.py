@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, schema, shell, span_runs
+from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, schedules, schema, shell, span_runs
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -236,6 +236,7 @@ for command in (
     runs.runs,
     models.models,
     schema.schema,
+    schedules.schedules,
     remote.compile_,
     remote.submit,
     project.manifests,

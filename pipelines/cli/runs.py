@@ -78,7 +78,7 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
         documents = [_local_document(run) for run in local]
         rows = [[run.id, run.pipeline, run.state, *_format_times(run)] for run in local]
     else:
-        platform = _open(target_name, root, options)
+        platform = open_platform(target_name, root, options)
         with refusing_errors(), quiet():
             remote = platform.list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
@@ -107,7 +107,7 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     if target_name != "local":
         if run is None:
             refuse("RUN: is missing; write an id that `runs list` shows")
-        platform = _open(target_name, root, options)
+        platform = open_platform(target_name, root, options)
         with refusing_errors(), quiet():
             remote = platform.get(run)
         click.echo(tables.to_json(dataclasses.asdict(remote)) if output == "json" else _format_remote(remote))
@@ -225,7 +225,7 @@ def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None
         _check_local(options)
         click.echo(_cancel_local(find_local(root, run)))
         return
-    platform = _open(target_name, root, options)
+    platform = open_platform(target_name, root, options)
     with refusing_errors(), quiet():
         platform.cancel(run)
     click.echo(f"{run}: asked to end")
@@ -276,17 +276,18 @@ def _cancel_local(run: "Run") -> str:
     return f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training"
 
 
-def _run_options(target_class: "type[target_lib.RemoteTarget[Any]]") -> list[click.Option]:
+def run_options(target_class: "type[target_lib.RemoteTarget[Any]]") -> list[click.Option]:
+    """Returns the options that say where a platform is, and who asks."""
     options = (*target_class.compile_options, *target_class.submit_options)
     return [option for option in options if option.name in target_class.run_options]
 
 
 for _target in REMOTE_TARGETS.values():
     for _command in (list_, show, cancel):
-        add_options(_command, _run_options(_target))
+        add_options(_command, run_options(_target))
 
 
-def _open(target_name: str, root: str | None, options: "dict[str, Any]") -> "RemoteRuns":
+def open_platform(target_name: str, root: str | None, options: "dict[str, Any]") -> "RemoteRuns":
     """Connects to a platform."""
     target_class = REMOTE_TARGETS[target_name]
     if root is not None:

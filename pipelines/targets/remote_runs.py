@@ -1,10 +1,12 @@
-"""Defines runs on a platform, as the command `runs` shows them."""
+"""Defines runs and schedules on a platform, as `runs` and `schedules` show them."""
 
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
+
+ScheduleChange = Literal["pause", "resume", "delete"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,27 @@ class RemoteRun:
     error: str = ""
 
 
+@dataclass(frozen=True)
+class RemoteSchedule:
+    """A schedule on a platform, which runs a pipeline repeatedly.
+
+    Attributes:
+      id: Its id, which `pause`, `resume` and `delete` take.
+      name: Its name, as people see it.
+      state: The platform's word for its state, in lower case.
+      cron: When it runs, as the platform writes it.
+      next_run: Unix time of its next run; None if unknown.
+    """
+
+    id: str
+    name: str
+    state: str
+    cron: str
+    next_run: float | None = None
+
+
 class RemoteRuns(abc.ABC):
-    """The runs on a platform."""
+    """The runs and schedules on a platform."""
 
     @abc.abstractmethod
     def list_runs(self, limit: int) -> list[RemoteRun]:
@@ -78,6 +99,22 @@ class RemoteRuns(abc.ABC):
         Raises:
           ConfigurationError: There is no such run, it has ended, or the platform
             refuses.
+        """
+
+    @abc.abstractmethod
+    def list_schedules(self, limit: int) -> list[RemoteSchedule]:
+        """Returns schedules, the latest first.
+
+        Raises:
+          ConfigurationError: The platform refuses, or does not answer.
+        """
+
+    @abc.abstractmethod
+    def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
+        """Pauses, resumes or deletes a schedule; runs that it has started go on.
+
+        Raises:
+          ConfigurationError: There is no such schedule, or the platform refuses.
         """
 
 

@@ -322,6 +322,42 @@ def follow(
     return state in success_states
 
 
+def schedule_options() -> tuple[click.Option, ...]:
+    """Returns the options of `submit` for a schedule, which all platforms share."""
+    return (
+        click.Option(["--cron"], help="Run repeatedly, e.g. '0 3 * * 1-5': minute, hour, day, month, day of the week."),
+        click.Option(["--start-time"], help="First time of --cron, RFC 3339."),
+        click.Option(["--end-time"], help="Last time of --cron, RFC 3339."),
+        click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Runs of --cron at a time; default 1."),
+    )
+
+
+def check_schedule_options(options: Mapping[str, Any], of_schedule: Sequence[str], of_one_run: Sequence[str]) -> None:
+    """Checks that options of one run and those of a schedule are not mixed.
+
+    Args:
+      options: Command-line options, by parameter name.
+      of_schedule: Names of those that go with `cron`.
+      of_one_run: Names of those that do not.
+
+    Raises:
+      ConfigurationError: They are, or `cron` has another number of fields.
+    """
+    from tfx_distribute.trainer_module.errors import ConfigurationError
+
+    cron = options.get("cron")
+    for name in of_schedule if cron is None else of_one_run:
+        if options.get(name):
+            reason = "belongs to a schedule; write --cron too" if cron is None else "is for one run, without --cron"
+            raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
+    fields = [field for field in (cron or "").split() if not field.startswith(("TZ=", "CRON_TZ="))]
+    if cron is not None and len(fields) != 5:
+        raise ConfigurationError(
+            f"--cron: {cron!r} has {len(fields)} fields; write five, minute, hour, day, month and day of the week, e.g. "
+            "'0 3 * * 1-5'"
+        )
+
+
 def get_remote(name: str) -> type[RemoteTarget[Any]]:
     """Returns the class of a target that pipelines are compiled for.
 

@@ -160,6 +160,7 @@ class KfpApi:
       requests: Method and path of every request.
       packages: Uploaded packages, in order.
       runs: Id -> run.
+      recurring_runs: Id -> document of a recurring run.
       experiments: Documents of all experiments.
       pipelines: Documents of all pipelines.
       require_token: Token that requests must have, as behind an authenticating proxy.
@@ -172,6 +173,7 @@ class KfpApi:
         self.requests: list[tuple[str, str]] = []
         self.packages: list[Package] = []
         self.runs: dict[str, Run] = {}
+        self.recurring_runs: dict[str, Document] = {}
         self.pipelines: list[Document] = []
         self.experiments: list[Document] = [] if multi_user else [_experiment("Default")]
         self.require_token: str | None = None
@@ -296,7 +298,41 @@ class KfpApi:
                         raise ApiError(404, f"Run {run_id} not found", "Failed to terminate a run")
                     self.runs[run_id].state = "CANCELING"
                     return {}
+                case "POST", ["recurringruns"]:
+                    return self._create_recurring_run(_fields(body, kfp_server_api.V2beta1RecurringRun))
+                case "GET", ["recurringruns"]:
+                    return _page("recurringRuns", list(reversed(self.recurring_runs.values())), query)
+                case _, ["recurringruns", name]:
+                    ident, _, action = name.partition(":")
+                    if ident not in self.recurring_runs:
+                        raise ApiError(404, f"Job {ident} not found", "Failed to get a recurring run")
+                    return self._change_recurring_run(ident, method, action)
         raise ApiError(404, "Not Found")
+
+    def _create_recurring_run(self, body: Document) -> Document:
+        during = "Failed to create a recurring run"
+        trigger = body.get("trigger", {}).get("cron_schedule", {})
+        if len(trigger.get("cron", "").split()) != 6:
+            raise ApiError(400, "Schedule cron is not a supported format", during)
+        if not 1 <= int(body.get("max_concurrency") or 0) <= 10:
+            raise ApiError(400, "The max concurrency of the job is out of range. Support 1-10", during)
+        if body.get("pipeline_version_reference", {}).get("pipeline_version_id", "") not in self._versions:
+            raise ApiError(500, "Internal Server Error", during)
+        document = {"recurring_run_id": str(uuid.uuid4()), **body, "status": "ENABLED", "created_at": _now()}
+        self.recurring_runs[document["recurring_run_id"]] = document
+        return document
+
+    def _change_recurring_run(self, ident: str, method: str, action: str) -> Document:
+        match method, action:
+            case "GET", "":
+                return self.recurring_runs[ident]
+            case "DELETE", "":
+                del self.recurring_runs[ident]
+            case "POST", "enable" | "disable":
+                self.recurring_runs[ident]["status"] = f"{action.upper()}D"
+            case _:
+                raise ApiError(404, "Not Found")
+        return {}
 
     def _upload(self, query: dict[str, str], namespace: str, file: tuple[str, str]) -> Document:
         name = query.get("name") or file[0]

@@ -22,6 +22,7 @@ from google.cloud.aiplatform_v1 import types
 from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
 from google.cloud.aiplatform_v1.services.pipeline_service.transports import PipelineServiceGrpcTransport
 from google.cloud.aiplatform_v1.services.schedule_service.transports import ScheduleServiceGrpcTransport
+from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 from google.rpc import status_pb2
 from vertex_pools import Options, PoolJob
@@ -33,7 +34,10 @@ _MESSAGES = {
     "UNAVAILABLE": "The service is currently unavailable.",
 }
 _TRANSPORTS = (JobServiceGrpcTransport, PipelineServiceGrpcTransport, ScheduleServiceGrpcTransport)
-_METHOD = re.compile(r"/google\.cloud\.aiplatform\.v1\.\w+/((Create|Get|List|Cancel)(CustomJob|PipelineJob|Schedule)s?)")
+_METHOD = re.compile(
+    r"/google\.cloud\.aiplatform\.v1\.\w+/((Create|Get|List|Cancel|Pause|Resume|Delete)(CustomJob|PipelineJob|Schedule)s?)"
+)
+_PLAIN = (empty_pb2.Empty, operations_pb2.Operation)  # not wrapped by proto-plus
 _FINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
@@ -166,6 +170,8 @@ class VertexApi:
             page = {field: matching[end - 100 : end], "next_page_token": str(end) if len(matching) > end else ""}
             return getattr(types, f"{verb}Response")(**page)
         job = self._find(request.name)
+        if kind == "Schedule":
+            return self._change_schedule(action, job)
         if action == "Get":
             if self._planned.get(job.name):
                 self._planned[job.name].pop(0)(job)
@@ -177,6 +183,16 @@ class VertexApi:
             self._running[job.name].cancel()
         else:
             self._planned[job.name] = [lambda job: self._change(job, "CANCELLED", "CANCELED")]
+        return empty_pb2.Empty()
+
+    def _change_schedule(self, action: str, schedule: Any) -> Any:
+        if action == "Delete":
+            del self._resources[schedule.name]
+            return operations_pb2.Operation(name=f"{schedule.name}/operations/1", done=True)
+        allowed, state = {"Pause": ("ACTIVE", "PAUSED"), "Resume": ("PAUSED", "ACTIVE")}[action]
+        if schedule.state.name != allowed:
+            raise RefusedError("FAILED_PRECONDITION", f"{schedule.name} is not {allowed}.")
+        schedule.state = state
         return empty_pb2.Empty()
 
     def _create(self, kind: str, request: Any) -> Any:
@@ -195,6 +211,8 @@ class VertexApi:
         message.create_time = datetime.now(timezone.utc)
         self._resources[message.name] = message
         if kind == "Schedule":
+            message.state = "ACTIVE"
+            message.next_run_time = message.create_time
             return message
         self._change(message, "QUEUED")
         if self._plans:
@@ -260,7 +278,7 @@ class _Handler(grpc.GenericRpcHandler):
             answer = self._api.answer(verb, getattr(types, f"{verb}Request").deserialize(body))
         except RefusedError as error:
             context.abort(error.code, str(error))
-        return bytes(answer.SerializeToString() if isinstance(answer, empty_pb2.Empty) else type(answer).serialize(answer))
+        return bytes(answer.SerializeToString() if isinstance(answer, _PLAIN) else type(answer).serialize(answer))
 
 
 def redirect(address: str, project: str, location: str) -> contextlib.ExitStack:

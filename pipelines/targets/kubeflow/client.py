@@ -112,8 +112,9 @@ class Pipelines:
         display_name: str | None = None,
         experiment: str | None = None,
         service_account: str | None = None,
+        schedule: Mapping[str, Any] | None = None,
     ) -> Submitted:
-        """Runs a pipeline once.
+        """Runs a pipeline once, or on a schedule.
 
         Uploads it, as a new version if there is a pipeline of that name.
 
@@ -125,6 +126,12 @@ class Pipelines:
           display_name: Name of the run; None for the name of the pipeline's version.
           experiment: Kubeflow experiment of the run; None for `Default`.
           service_account: Kubernetes service account; None for the installation's.
+          schedule: `cron`, with five fields, and what else the command `submit` takes
+            for a schedule: `start_time`, `end_time`, `max_concurrent_run_count` and
+            `no_catchup`; None to run once.
+
+        Returns:
+          The run, or the recurring run of a schedule.
 
         Raises:
           ConfigurationError: The API refuses it.
@@ -135,15 +142,26 @@ class Pipelines:
         with self.explaining_errors(), contextlib.redirect_stdout(output):
             uploaded = self._upload(name, document, version)
             created = self.client.create_experiment(experiment or "Default", namespace=self.namespace)
-            started = self.client.run_pipeline(
-                experiment_id=created.experiment_id,
-                job_name=display_name or version,
-                params=dict(arguments or {}),
-                pipeline_id=uploaded.pipeline_id,
-                version_id=uploaded.pipeline_version_id,
-                pipeline_root=pipeline_root,
-                service_account=service_account,
-            )
+            request = {
+                "experiment_id": created.experiment_id,
+                "job_name": display_name or version,
+                "params": dict(arguments or {}),
+                "pipeline_id": uploaded.pipeline_id,
+                "version_id": uploaded.pipeline_version_id,
+                "pipeline_root": pipeline_root,
+                "service_account": service_account,
+            }
+            if schedule:
+                recurring = self.client.create_recurring_run(
+                    cron_expression=f"0 {schedule['cron']}",  # its first field are seconds
+                    start_time=schedule.get("start_time"),
+                    end_time=schedule.get("end_time"),
+                    max_concurrency=schedule.get("max_concurrent_run_count", 1),
+                    no_catchup=schedule.get("no_catchup", False),
+                    **request,
+                )
+                return Submitted(recurring.recurring_run_id, recurring.recurring_run_id)
+            started = self.client.run_pipeline(**request)
         self._steps[started.run_id] = _list_steps(document)
         # Only kfp knows the address of the run's page, and it only prints it.
         address = re.search(r"Run details: (\S+)", output.getvalue())

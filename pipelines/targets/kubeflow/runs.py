@@ -1,15 +1,23 @@
-"""Lists, shows and cancels runs on Kubeflow Pipelines, through kfp."""
+"""Lists and changes runs and schedules on Kubeflow Pipelines, through kfp."""
 
 from typing import Any
 
 from tfx_distribute.pipelines.targets.kubeflow.client import BACKEND_TASKS, Pipelines
-from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns, RemoteTask, seconds_between
+from tfx_distribute.pipelines.targets.remote_runs import (
+    RemoteRun,
+    RemoteRuns,
+    RemoteSchedule,
+    RemoteTask,
+    ScheduleChange,
+    seconds_between,
+)
 
 PAGE_SIZE = 100
+_CHANGES = {"pause": "disable", "resume": "enable", "delete": "delete"}  # kfp's words
 
 
 class KubeflowRuns(Pipelines, RemoteRuns):
-    """The runs of an installation of Kubeflow Pipelines.
+    """The runs and recurring runs of an installation of Kubeflow Pipelines.
 
     ```python
     latest = KubeflowRuns("http://localhost:8080").list_runs(10)
@@ -18,21 +26,25 @@ class KubeflowRuns(Pipelines, RemoteRuns):
 
     def list_runs(self, limit: int) -> list[RemoteRun]:
         """Returns runs, the latest first."""
-        runs: list[RemoteRun] = []
+        return [to_run(run) for run in self._list("runs", limit)]
+
+    def _list(self, kind: str, limit: int) -> list[Any]:
+        """Returns `runs` or `recurring_runs` of kfp, the latest first."""
+        listed: list[Any] = []
         token = ""
         with self.explaining_errors():
-            while len(runs) < limit:
-                page = self.client.list_runs(
+            while len(listed) < limit:
+                page = getattr(self.client, f"list_{kind}")(
                     page_token=token,
-                    page_size=min(limit - len(runs), PAGE_SIZE),
+                    page_size=min(limit - len(listed), PAGE_SIZE),
                     sort_by="created_at desc",
                     namespace=self.namespace,
                 )
-                runs += [to_run(run) for run in page.runs or ()]
+                listed += getattr(page, kind) or ()
                 token = page.next_page_token or ""
                 if not token:
                     break
-        return runs
+        return listed
 
     def get(self, run_id: str) -> RemoteRun:
         """Returns a run with its parameters and tasks."""
@@ -43,6 +55,26 @@ class KubeflowRuns(Pipelines, RemoteRuns):
         """Asks Kubeflow Pipelines to terminate a run."""
         with self.explaining_errors():
             self.client.call("run", "terminate_run", run_id)
+
+    def list_schedules(self, limit: int) -> list[RemoteSchedule]:
+        """Returns recurring runs, the latest first."""
+        return [_to_schedule(recurring) for recurring in self._list("recurring_runs", limit)]
+
+    def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
+        """Disables, enables or deletes a recurring run."""
+        with self.explaining_errors():
+            getattr(self.client, f"{_CHANGES[change]}_recurring_run")(schedule_id)
+
+
+def _to_schedule(recurring: Any) -> RemoteSchedule:
+    trigger = recurring.trigger
+    cron = trigger.cron_schedule.cron if trigger and trigger.cron_schedule else ""
+    return RemoteSchedule(
+        id=recurring.recurring_run_id,
+        name=recurring.display_name or recurring.recurring_run_id,
+        state=str(recurring.status or "").lower(),
+        cron=cron or "",
+    )
 
 
 def to_run(run: Any) -> RemoteRun:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, follow
+from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, follow, schedule_options
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
+
+_SCHEDULE = ("start_time", "end_time", "max_concurrent_run_count", "no_catchup")
 
 
 class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
@@ -43,6 +45,10 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             envvar="KFP_EXISTING_TOKEN",
             help="Kubeflow: token to log in to the API with; safer in $KFP_EXISTING_TOKEN.",
         ),
+        *schedule_options(),
+        click.Option(
+            ["--no-catchup"], is_flag=True, help="Kubeflow: after a pause, only the latest of the missed runs of --cron."
+        ),
     )
 
     run_options = ("host", "namespace", "iap_client_id", "other_client_id", "other_client_secret", "existing_token")
@@ -53,6 +59,18 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
         return KubeflowSettings
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Checks that options of one run and those of a schedule are not mixed."""
+        check_schedule_options(options, _SCHEDULE, ("wait",))
+        if "TZ=" in (options.get("cron") or ""):
+            from tfx_distribute.trainer_module.errors import ConfigurationError
+
+            raise ConfigurationError(
+                "--cron: Kubeflow Pipelines has one time zone for all schedules, UTC unless CRON_SCHEDULE_TIMEZONE of its "
+                "API server says otherwise; leave TZ= out"
+            )
 
     def validate(self) -> "KubeflowSettings":
         """Checks the settings, the machines, and that steps can reach the data."""
@@ -101,11 +119,13 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         )
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
-        """Uploads the pipeline with `kfp`, and runs it."""
+        """Uploads the pipeline with `kfp`, and runs it once, or as `cron` says."""
         from tfx_distribute.pipelines.targets.kubeflow import client
 
         place = {"host": self.settings.host, "namespace": self.settings.namespace}
         installation = client.Pipelines(**_login({**self.options, **place}))
+        cron = self.options.get("cron")
+        times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
         submitted = installation.submit(
             self.spec.name,
             package.to_text(),
@@ -114,7 +134,11 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             display_name=self.options.get("run_name"),
             experiment=self.settings.experiment,
             service_account=self.settings.service_account,
+            schedule={"cron": cron, **times} if cron else None,
         )
+        if cron:
+            report(f"schedule {submitted.id}")
+            return True
         return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)
 
 

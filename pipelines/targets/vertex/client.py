@@ -13,7 +13,14 @@ from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, Sc
 from google.protobuf import json_format
 
 from tfx_distribute.components.launchers.vertex import service
-from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns, RemoteTask, seconds_between
+from tfx_distribute.pipelines.targets.remote_runs import (
+    RemoteRun,
+    RemoteRuns,
+    RemoteSchedule,
+    RemoteTask,
+    ScheduleChange,
+    seconds_between,
+)
 from tfx_distribute.pipelines.targets.target import Submitted
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -116,6 +123,21 @@ class VertexRuns(RemoteRuns):
         with _explaining_errors():
             service.call(lambda: self._client.cancel_pipeline_job(name=name, timeout=service.REQUEST_SECONDS))
 
+    def list_schedules(self, limit: int) -> list[RemoteSchedule]:
+        """Returns schedules, the latest first."""
+        client, parent = service.connect(utils.ScheduleClientWithOverride, *self._place)
+        request = {"parent": parent, "order_by": "create_time desc"}
+        with _explaining_errors():
+            pager = service.call(lambda: client.list_schedules(request, timeout=service.REQUEST_SECONDS))
+            return [_to_schedule(schedule) for schedule, _ in zip(pager, range(limit), strict=False)]
+
+    def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
+        """Pauses, resumes or deletes a schedule."""
+        client, parent = service.connect(utils.ScheduleClientWithOverride, *self._place)
+        name = schedule_id if "/" in schedule_id else f"{parent}/schedules/{schedule_id}"
+        with _explaining_errors():
+            service.call(lambda: getattr(client, f"{change}_schedule")(name=name, timeout=service.REQUEST_SECONDS))
+
     def _name(self, run_id: str) -> str:
         return run_id if "/" in run_id else f"{self._parent}/pipelineJobs/{run_id}"
 
@@ -211,6 +233,16 @@ def _to_run(job: PipelineJob) -> RemoteRun:
         parameters={**parameters, **config.get("parameterValues", {})},
         tasks=tasks,
         error=job.error.message,
+    )
+
+
+def _to_schedule(schedule: Schedule) -> RemoteSchedule:
+    return RemoteSchedule(
+        id=str(schedule.name.rpartition("/")[2]),
+        name=schedule.display_name,
+        state=str(schedule.state.name.lower()),
+        cron=schedule.cron,
+        next_run=schedule.next_run_time.timestamp() if schedule.next_run_time else None,
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, follow
+from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, follow, schedule_options
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -36,11 +36,8 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         click.Option(
             ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
         ),
-        click.Option(["--cron"], help="Vertex AI: run repeatedly, e.g. 'TZ=Europe/Zurich 0 3 * * 1-5'."),
-        click.Option(["--start-time"], help="Vertex AI: first time of --cron, RFC 3339."),
-        click.Option(["--end-time"], help="Vertex AI: last time of --cron, RFC 3339."),
+        *schedule_options(),
         click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
-        click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Vertex AI: runs of --cron at a time."),
     )
 
     run_options = ("project", "region")
@@ -59,11 +56,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
         if options.get("experiment"):
             raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
-        is_schedule = options.get("cron") is not None
-        for name in ("wait", "job_id") if is_schedule else _SCHEDULE:
-            if options.get(name):
-                reason = "is for one run, without --cron" if is_schedule else "belongs to a schedule; write --cron too"
-                raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
+        check_schedule_options(options, _SCHEDULE, ("wait", "job_id"))
 
     def validate(self) -> "VertexSettings":
         """Checks the settings, the machines, and that steps can reach the data."""

@@ -87,3 +87,47 @@ def test_errors(api):
     assert mixed.output == "Error: --root: goes with --target local, not with --target kubeflow\n"
     mixed = command(api, "list", "--region", "europe-west4")
     assert mixed.output == "Error: --region: goes with --target vertex, not with --target kubeflow\n"
+
+
+def test_schedules(api):
+    pipelines = client.Pipelines(api.url)
+    times = {"cron": "0 3 * * 1-5", "start_time": "2026-12-01T00:00:00Z", "max_concurrent_run_count": 2, "no_catchup": True}
+    first = pipelines.submit("mine", DOCUMENT, "gs://bucket/root", {"epochs": 3}, display_name="nightly", schedule=times)
+    second = pipelines.submit("mine", DOCUMENT, "gs://bucket/root", schedule={"cron": "0 * * * *"})
+    made = api.recurring_runs[first.id]
+    assert made["trigger"]["cron_schedule"] == {"cron": "0 0 3 * * 1-5", "start_time": "2026-12-01T00:00:00Z"}
+    assert (made["max_concurrency"], made["no_catchup"]) == (2, True)
+    assert made["runtime_config"] == {"parameters": {"epochs": 3}, "pipeline_root": "gs://bucket/root"}
+    assert api.recurring_runs[second.id]["max_concurrency"] == 1
+
+    def schedules(*words: str) -> Result:
+        return CliRunner().invoke(main, ["schedules", *words, "--target", "kubeflow", "--host", api.url])
+
+    assert schedules("pause", first.id).output == f"{first.id}: paused\n"
+    listed = json.loads(schedules("list", "--output", "json").stdout)
+    assert [(each["id"], each["state"], each["cron"]) for each in listed] == [
+        (second.id, "enabled", "0 0 * * * *"),
+        (first.id, "disabled", "0 0 3 * * 1-5"),
+    ]
+    assert schedules("resume", first.id).exit_code == 0
+    assert api.recurring_runs[first.id]["status"] == "ENABLED"
+    assert schedules("delete", second.id).exit_code == 0
+    assert "nightly" in schedules("list").output
+    gone = schedules("pause", second.id)
+    assert (gone.exit_code, f"Job {second.id} not found" in gone.output) == (2, True), gone.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--cron", "0 3 * *"), "--cron: '0 3 * *' has 4 fields; write five"),
+        (("--cron", "TZ=Europe/Rome 0 3 * * *"), "--cron: Kubeflow Pipelines has one time zone for all schedules"),
+        (("--cron", "0 3 * * *", "--wait"), "--wait: is for one run, without --cron"),
+        (("--no-catchup",), "--no-catchup: belongs to a schedule; write --cron too"),
+        (("--cron", "0 3 * * *", "--max-run-count", "3"), "--max-run-count: goes with --target vertex"),
+    ],
+)
+def test_schedules_that_are_refused(words, message, request):
+    digits = str(request.config.rootpath / "examples" / "digits" / "kubeflow.yaml")
+    refused = CliRunner().invoke(main, ["submit", digits, "--target", "kubeflow", *words])
+    assert (refused.exit_code, message in refused.output) == (2, True), refused.output

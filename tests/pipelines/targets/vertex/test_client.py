@@ -155,6 +155,27 @@ def test_wrong_parameters(api, runs, values, message):
     assert not api.all("pipelineJobs")
 
 
+def test_schedules_are_listed_and_changed(api, runs):
+    for number in range(3):
+        runs.schedule({**JOB, "displayName": f"number {number}"}, {"cron": "0 3 * * *"})
+    listed = runs.list_schedules(2)
+    assert [(each.name, each.state, each.cron) for each in listed] == [
+        ("number 2", "active", "0 3 * * *"),
+        ("number 1", "active", "0 3 * * *"),
+    ]
+    assert listed[0].next_run is not None
+    runs.change_schedule(listed[0].id, "pause")
+    assert runs.list_schedules(1)[0].state == "paused"
+    with pytest.raises(ConfigurationError, match="is not ACTIVE"):
+        runs.change_schedule(listed[0].id, "pause")
+    runs.change_schedule(listed[0].id, "resume")
+    assert runs.list_schedules(1)[0].state == "active"
+    runs.change_schedule(api.all("schedules")[0].name, "delete")
+    assert [each.name for each in runs.list_schedules(10)] == ["number 2", "number 1"]
+    with pytest.raises(ConfigurationError, match="does not exist"):
+        runs.change_schedule("123456", "resume")
+
+
 def test_schedules(api, runs):
     times = {"cron": "TZ=Europe/Zurich 0 3 * * *", "max_run_count": 5, "end_time": "2030-01-01T00:00:00Z"}
     created = runs.schedule(JOB, times)

@@ -1,0 +1,81 @@
+"""Defines the commands `schedules list`, `pause`, `resume` and `delete`."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfx_distribute.pipelines.cli import runs as runs_cli
+from tfx_distribute.pipelines.cli.options import add_options, quiet
+from tfx_distribute.pipelines.cli.remote import REMOTE_TARGETS, TARGET
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.targets.remote_runs import ScheduleChange
+
+SCHEDULE = click.argument("schedule")
+
+
+@click.group()
+def schedules() -> None:
+    """Lists, pauses, resumes and deletes schedules of `submit --cron`."""
+
+
+@schedules.command("list")
+@TARGET
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of schedules.")
+@runs_cli.OUTPUT
+def list_(target_name: str, limit: int, output: str, **options: Any) -> None:
+    """Lists schedules, the latest first."""
+    from tfx_distribute.pipelines.cli import tables
+
+    platform = runs_cli.open_platform(target_name, None, options)
+    with runs_cli.refusing_errors(), quiet():
+        found = platform.list_schedules(limit)
+    if output == "json":
+        click.echo(tables.to_json([dataclasses.asdict(schedule) for schedule in found]))
+    elif found:
+        rows = [
+            [each.id, each.name, each.state, each.cron, tables.format_time(each.next_run) if each.next_run else ""]
+            for each in found
+        ]
+        click.echo(tables.format_table([["schedule", "name", "state", "cron", "next run"], *rows]))
+    else:
+        click.echo("there are no schedules", err=True)
+
+
+@schedules.command()
+@SCHEDULE
+@TARGET
+def pause(schedule: str, target_name: str, **options: Any) -> None:
+    """Pauses a schedule, so that it starts no runs; those that run go on."""
+    _change(schedule, target_name, options, "pause")
+    click.echo(f"{schedule}: paused")
+
+
+@schedules.command()
+@SCHEDULE
+@TARGET
+def resume(schedule: str, target_name: str, **options: Any) -> None:
+    """Resumes a schedule that was paused."""
+    _change(schedule, target_name, options, "resume")
+    click.echo(f"{schedule}: resumed")
+
+
+@schedules.command()
+@SCHEDULE
+@TARGET
+def delete(schedule: str, target_name: str, **options: Any) -> None:
+    """Deletes a schedule; its runs stay."""
+    _change(schedule, target_name, options, "delete")
+    click.echo(f"{schedule}: deleted")
+
+
+def _change(schedule: str, target_name: str, options: dict[str, Any], change: "ScheduleChange") -> None:
+    platform = runs_cli.open_platform(target_name, None, options)
+    with runs_cli.refusing_errors(), quiet():
+        platform.change_schedule(schedule, change)
+
+
+for _target in REMOTE_TARGETS.values():
+    for _command in (list_, pause, resume, delete):
+        add_options(_command, runs_cli.run_options(_target))

@@ -96,6 +96,7 @@ setup(
         "setuptools<81",
         "pip",
         "wheel",
+        "apprise>=1.9",
         "click>=8.1",
         "google-crc32c>=1.5",
         "jinja2>=3.1",

@@ -71,6 +71,10 @@ class Holder:
         return f"process {self.pid} on {self.host}, running since {self.since}: {self.command}"
 
 
+class InUseError(ConfigurationError):
+    """Another live process is using a folder."""
+
+
 @contextlib.contextmanager
 def exclusive(folder: str, what: str, advice: str, lease_seconds: float = 0.0) -> Iterator[None]:
     """Holds the lock of a folder within the block.
@@ -86,8 +90,8 @@ def exclusive(folder: str, what: str, advice: str, lease_seconds: float = 0.0) -
         be gone.
 
     Raises:
-      ConfigurationError: Another live process holds the lock, or the lock file cannot
-        be opened.
+      InUseError: Another live process holds the lock.
+      ConfigurationError: The lock file cannot be opened.
 
     Example:
       >>> advice = "wait until it ends, or write another --root"
@@ -148,7 +152,7 @@ def _acquire(folder: str, what: str, advice: str, lease_seconds: float) -> int |
                 is_told = True
                 time.sleep(_LEASE_POLL_SECONDS)
                 continue
-            raise ConfigurationError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
+            raise InUseError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
         except OSError:  # this file system has no locks
             os.close(file)
             return None

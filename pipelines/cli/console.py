@@ -374,8 +374,7 @@ def format_summary(result: "RunResult") -> Text:
     values = [f"{metric_result.value:.6g}" for metric_result in metric_results]
     column_width = max(map(len, values), default=0) + 2
     for metric_result, value in zip(metric_results, values, strict=True):
-        thresholds = _format_thresholds(metric_result.metric)
-        cells = Text.assemble(f"{value:<{column_width}}", thresholds, _format_verdict(metric_result))
+        cells = Text.assemble(f"{value:<{column_width}}", format_verdict(metric_result))
         rows.append((metric_result.name, cells))
     if result.unusable_baseline:
         rows.append(("baseline", f"not compared with the latest blessed model: {result.unusable_baseline}"))
@@ -389,6 +388,11 @@ def format_summary(result: "RunResult") -> Text:
         rows.append(("model", result.model))
     width = max(len(name) for name, _ in rows) + 2
     return Text("\n").join(Text.assemble(f"{name:<{width}}", value) for name, value in rows)
+
+
+def format_verdict(result: "MetricResult") -> Text:
+    """Formats a metric's thresholds and if they are met; empty without thresholds."""
+    return Text.assemble(_format_thresholds(result.metric), _format_verdict(result))
 
 
 def _format_verdict(result: "MetricResult") -> Text:

@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli import compare, init, models, project, remote, runs, schedules, schema, shell, span_runs
+from tfx_distribute.pipelines.cli import (
+    compare,
+    init,
+    models,
+    notify,
+    project,
+    remote,
+    runs,
+    schedules,
+    schema,
+    shell,
+    span_runs,
+)
 from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
@@ -34,6 +46,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.reporting import process_log
 
 if TYPE_CHECKING:
+    from tfx_distribute.pipelines.notify.message import Ending
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.trainer_module.reporting.metrics_server import Metrics
@@ -63,6 +76,8 @@ def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **opt
     target_class = target_names.get(target_name)
     check_options(target_class, options)
     target, module = load(pipeline, parameters, target_class, options)
+    if target.runs_here:
+        notify.warn_if_missing(target.spec)
     platform = "" if target.runs_here else f" for {target.title}"
     click.echo(f"{pipeline}: valid{platform} ({target.spec.name}: {module.train} of {module.file})")
 
@@ -155,31 +170,34 @@ def run(
         if if_new or any(parameter.startswith("span=") for parameter in parameters):
             refuse("--backfill: sets the span of each run; leave out --if-new and -p span")
         parameters = (*parameters, f"span={backfill.rpartition('..')[2]}")
-    target, module = load(pipeline, parameters, LocalTarget, {"root": root})
+    target, module = load(pipeline, parameters, LocalTarget, {"root": root}, notify.refuse_run)
     spec, paths = target.spec, target.paths
     if backfill:
         sys.exit(span_runs.run_each(spec.data, backfill))
     if if_new and (found := span_runs.find_run_of_newest(spec.data, paths.root)):
         click.echo(f"no new span: {found}")
         return
+    from tfx_distribute.components.launchers.locks import InUseError
     from tfx_distribute.pipelines.cli import console as console_lib
+    from tfx_distribute.pipelines.notify.message import Ending
     from tfx_distribute.trainer_module.reporting import metrics_server
 
+    notify.warn_if_missing(spec)
     metrics = metrics_server.Metrics()
     try:
         if metrics_port:  # before a file of the run exists: the port may be taken
             metrics_server.serve(metrics, metrics_port)
         paths.create()
     except ConfigurationError as error:
-        refuse(str(error))
+        notify.refuse_run(spec, str(error))
     with console_lib.redirect_output(paths.log, verbose, log_format) as console:
         console.print(console_lib.format_header(spec))
-        code = FAILED
+        ending = Ending(FAILED)
         try:
-            code = _run(spec, module, paths, console, not no_cache, metrics)
+            ending = _run(spec, module, paths, console, not no_cache, metrics)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
-            code = INVALID
+            ending = Ending(INVALID, str(error), is_news=not isinstance(error, InUseError))
         except KeyboardInterrupt as interrupt:
             from tfx_distribute.components.launchers.sigterm import TerminatedError
             from tfx_distribute.trainer_module.liveness import exit_codes
@@ -187,18 +205,23 @@ def run(
             console.print(
                 "Interrupted. The same command continues after the last component that finished and the last saved step."
             )
-            code = exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED
+            ending = Ending(exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED)
+        except Exception as error:
+            ending = Ending(FAILED, f"{type(error).__name__}: {error}")
+            raise
         finally:
-            if code != INVALID:
+            if ending.code != INVALID:
                 console_lib.print_commands(console, paths)
             console.print(f"log      {paths.log}", markup=False)
-    sys.exit(code)
+            notify.tell_end(spec, paths, console, ending)
+    sys.exit(ending.code)
 
 
 def _run(  # type: ignore[no-untyped-def]
     spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool, metrics: "Metrics"
-) -> int:
+) -> "Ending":
     from tfx_distribute.pipelines.cli import node_errors, shown_run
+    from tfx_distribute.pipelines.notify.message import Ending
 
     folders = (paths.root, tempfile.gettempdir(), node_errors.SHARED_MEMORY)
     try:
@@ -211,7 +234,7 @@ def _run(  # type: ignore[no-untyped-def]
         full_disk, message = node_errors.find_full_disk(folders), ""
         if isinstance(error, NodeError) and error.rejection:
             console.print(error.rejection, markup=False, style="red")
-            return STOPPED
+            return Ending(STOPPED, error.rejection)
         if isinstance(error, NodeError):
             message = node_errors.explain(error.__cause__ or error, module.file.parent)
             console.print(message, markup=False, style="red")
@@ -221,8 +244,10 @@ def _run(  # type: ignore[no-untyped-def]
             logging.exception("the run failed")
         if full_disk and "no space is left" not in message:
             console.print(full_disk, markup=False, style="red")
-        return FAILED
-    return NOT_BLESSED if result.blessed is False else 0
+            message = full_disk
+        node = f"{error.node}: " if isinstance(error, NodeError) else ""
+        return Ending(FAILED, node + message)
+    return Ending(NOT_BLESSED if result.blessed is False else 0, result=result)
 
 
 for remote_target in target_lib.remote_targets().values():
@@ -235,6 +260,7 @@ for command in (
     runs.report,
     runs.runs,
     models.models,
+    notify.notify,
     schema.schema,
     schedules.schedules,
     remote.compile_,

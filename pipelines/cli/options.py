@@ -13,6 +13,7 @@ from tfx_distribute.trainer_module.reporting import process_log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.target import Target
 
@@ -92,6 +93,7 @@ def load(
     parameters: tuple[str, ...],
     target_class: "type[TargetT]",
     options: "Mapping[str, Any] | None" = None,
+    refuse_with: "Callable[[PipelineSpec, str], NoReturn] | None" = None,
 ) -> "tuple[TargetT, Module]":
     """Reads a pipeline file and checks what needs neither TFX nor TensorFlow.
 
@@ -102,6 +104,8 @@ def load(
       parameters: Values of pipeline parameters, `NAME=VALUE`.
       target_class: The platform that it is to run on.
       options: Command-line options for the target, by parameter name.
+      refuse_with: Called in place of `refuse` if something is wrong with a file that
+        could be read.
 
     Returns:
       The target, which holds the pipeline and its validated settings, and the user's
@@ -110,11 +114,15 @@ def load(
     from tfx_distribute.pipelines.spec import loader, user_module
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
+    spec = None
     try:
-        spec = loader.override(loader.load(pipeline), loader.parse_parameters(parameters))
+        spec = loader.load(pipeline)
+        spec = loader.override(spec, loader.parse_parameters(parameters))
         module = user_module.find(spec)
         return target_class(spec, options), module
     except ConfigurationError as error:
+        if spec and refuse_with:
+            refuse_with(spec, str(error))
         refuse(str(error))
 
 
@@ -123,13 +131,21 @@ def refuse(message: str) -> NoReturn:
 
     It is one line of JSON if the command was given `--log-format json`.
     """
-    text = f"Error: {message}"
+    _print_error(f"Error: {message}", "ERROR")
+    sys.exit(INVALID)
+
+
+def warn(message: str) -> None:
+    """Prints a warning to standard error, as `refuse` prints an error."""
+    _print_error(f"Warning: {message}", "WARNING")
+
+
+def _print_error(text: str, severity: str) -> None:
     context = click.get_current_context(silent=True)
     if context and context.params.get("log_format") == "json":
-        text = process_log.as_json({"event": "message"}, text, "ERROR")
+        text = process_log.as_json({"event": "message"}, text, severity)
     with contextlib.suppress(OSError):  # the exit code remains
         click.echo(text, err=True)
-    sys.exit(INVALID)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ Paths of outputs are relative to the working folder. Importing this module impor
 neither TFX nor TensorFlow.
 """
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,6 +27,7 @@ from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
 from tfx_distribute.pipelines.spec.beam import Beam
+from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
@@ -395,6 +397,41 @@ class Push(SpecModel):
     Default: all."""
 
 
+Outcome = Literal["succeeded", "failed", "stopped", "not_blessed", "recovered"]
+
+
+class Notify(SpecModel):
+    """Messages that tell somebody how a run on this machine ended.
+
+    A run that Ctrl-C or SIGTERM has ended sends none.
+    """
+
+    # Not `on`, which YAML 1.1 reads as true.
+    when: list[Outcome] = Field(default=["failed", "stopped", "not_blessed", "recovered"], min_length=1)
+    """Outcomes to tell: `failed` (a component failed, or the run was refused),
+    `stopped` (its data were rejected), `not_blessed` (the model did not meet its
+    thresholds), `recovered` (it succeeded, and the run before it did not), or
+    `succeeded`."""
+    urls: str
+    """Name of an environment variable with the addresses, in the form of
+    [apprise](https://github.com/caronc/apprise), separated by spaces or line
+    breaks."""
+
+    @field_validator("urls")
+    @classmethod
+    def _name_of_a_variable(cls, urls: str) -> str:
+        if "://" in urls:
+            raise ValueError(
+                "is an address, whose password or token would be in the repository with this file; put it into an "
+                "environment variable, and write its name, such as NOTIFY_URLS"
+            )
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", urls):
+            raise ValueError(
+                f"{shorten(repr(urls))} is not the name of an environment variable; write one, such as NOTIFY_URLS"
+            )
+        return urls
+
+
 class PipelineSpec(SpecModel):
     """A TFX pipeline in which distributed training is a parameter."""
 
@@ -424,6 +461,8 @@ class PipelineSpec(SpecModel):
     every model is pushed."""
     push: Push | None = None
     """Settings of Pusher. Without this key, no model is pushed."""
+    notify: Notify | None = None
+    """Who is told how a run on this machine ended. Without this key, nobody."""
     beam: Beam = Beam()
     """Where the Beam pipelines of all components run."""
     resources: dict[str, MachineSpec] = Field(default_factory=dict)

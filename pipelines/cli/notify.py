@@ -1,0 +1,166 @@
+"""Defines the command `notify`, and tells somebody how a run ended."""
+
+import contextlib
+import logging
+import math
+import socket
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from tfx_distribute.pipelines.cli.options import FAILED, INVALID, PIPELINE, refuse, warn
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from tfx_distribute.pipelines.notify.message import Ending, Facts, Message, MetricLine
+    from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
+    from tfx_distribute.pipelines.targets.local.paths import RunPaths
+    from tfx_distribute.pipelines.targets.local.results import RunResult
+    from tfx_distribute.pipelines.targets.local.runs import Run
+
+
+@click.command()
+@PIPELINE
+@click.option("--test", is_flag=True, help="Send a message that says that it is a test.")
+def notify(pipeline: str, test: bool) -> None:
+    """Shows who is told how a run on this machine ended.
+
+    With --test, sends each of them a message. Exit code 1 means that one was not sent.
+    """
+    from tfx_distribute.pipelines.spec import loader
+
+    try:
+        spec = loader.load(pipeline)
+    except ConfigurationError as error:
+        refuse(str(error))
+    if spec.notify is None:
+        refuse(f"notify: is missing in {pipeline}; write notify: {{urls: NOTIFY_URLS}}")
+    from tfx_distribute.pipelines.notify import message, sending
+
+    addresses = sending.read_addresses(spec.notify.urls)
+    if test:
+        failures = _send(spec.notify, message.make_test(spec.name, socket.gethostname()))
+        for failure in failures:
+            click.echo(f"Error: {failure}", err=True)
+        if failures:
+            sys.exit(FAILED)
+    else:
+        warn_if_missing(spec)
+    for address in addresses:
+        click.echo(f"{'sent to ' if test else ''}{sending.describe_address(address)}")
+
+
+def warn_if_missing(spec: "PipelineSpec") -> None:
+    """Warns if the environment variable with the addresses is not set."""
+    if spec.notify:
+        from tfx_distribute.pipelines.notify import sending
+
+        if text := sending.describe_missing(spec.notify.urls):
+            warn(text)
+
+
+def refuse_run(spec: "PipelineSpec", text: str) -> NoReturn:
+    """Refuses a run, as `refuse` does, and tells that it has failed."""
+    from tfx_distribute.pipelines.notify.message import Ending
+
+    try:
+        refuse(text)
+    finally:
+        for failure in _tell(spec, None, Ending(INVALID, text)):
+            warn(failure)
+
+
+def tell_end(spec: "PipelineSpec", paths: "RunPaths", console: "Console", ending: "Ending") -> None:
+    """Tells how a run ended, to whom the pipeline file says.
+
+    What could not be sent is printed and logged, and does not change how the run ended.
+    """
+    for failure in _tell(spec, paths, ending):
+        console.print(f"Warning: {failure}", style="yellow", markup=False)
+        logging.getLogger(__name__).warning(failure)
+
+
+def _tell(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "Sequence[str]":
+    """Returns a line for each message that could not be sent."""
+    if spec.notify is None or not ending.is_news:
+        return ()
+    from tfx_distribute.pipelines.notify import message
+
+    try:
+        facts = _find_facts(spec, paths, ending)
+        outcome = message.choose_outcome(facts.outcome, spec.notify.when)
+        return _send(spec.notify, message.compose(replace(facts, outcome=outcome))) if outcome else ()
+    except (Exception, KeyboardInterrupt) as error:
+        logging.getLogger(__name__).exception("notify")
+        return [f"nobody was told how the run ended: {type(error).__name__}"]
+
+
+def _send(settings: "Notify", message: "Message") -> list[str]:
+    from tfx_distribute.pipelines.notify import sending
+
+    if text := sending.describe_missing(settings.urls):
+        return [text]
+    return [f"not sent to {failure}" for failure in sending.send(message, sending.read_addresses(settings.urls))]
+
+
+def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "Facts":
+    """Returns what there is to tell about a run, as far as it can be read."""
+    from tfx_distribute.pipelines.cli import terminal
+    from tfx_distribute.pipelines.notify import message
+
+    reason = terminal.escape(ending.reason)
+    facts = message.Facts(spec.name, message.find_outcome(ending.code), socket.gethostname(), reason=reason)
+    if paths is None:
+        return facts
+    from tfx_distribute.pipelines.targets.local import commands, report, runs
+    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
+
+    facts = replace(facts, run=paths.run_id, log=str(paths.log))
+    known: list[Run] = []
+    with contextlib.suppress(ConfigurationError):
+        known = [run for run in runs.list_runs([paths.root]) if not run.id.startswith(COMPARISON)]
+    run = next((run for run in known if run.id == paths.run_id), None)
+    earlier = [other for other in known if other is not run]
+    if earlier:
+        facts = replace(facts, outcome=message.find_outcome(ending.code, _describe_end(earlier[0])))
+    if run:
+        report_command = commands.report_command(run.id, run.root)
+        facts = replace(facts, data=report.describe_data(run), report=report_command)
+    if ending.result:
+        metrics = _list_metrics(spec, ending.result, earlier)
+        facts = replace(facts, metrics=metrics, model=ending.result.pushed or ending.result.model)
+    return facts
+
+
+def _describe_end(run: "Run") -> str:
+    """Returns the outcome of an earlier run, or its state if it has none."""
+    from tfx_distribute.pipelines.targets.local import report
+
+    if run.state != "complete":
+        return run.state
+    return "not_blessed" if report.find_sources(run).blessed is False else "succeeded"
+
+
+def _list_metrics(spec: "PipelineSpec", result: "RunResult", earlier: "Sequence[Run]") -> "tuple[MetricLine, ...]":
+    """Returns a run's metrics, with those of the last one that was evaluated."""
+    from tfx_distribute.pipelines.cli import console
+    from tfx_distribute.pipelines.notify.message import MetricLine
+    from tfx_distribute.pipelines.targets.local import results
+
+    evaluations = [run.find("ModelEvaluation") for run in earlier]
+    last = next((found.info for found in evaluations if found and not found.info.is_missing), None)
+    before: dict[str, float] = {}
+    if last and spec.evaluate:
+        with contextlib.suppress(Exception):  # of another version, or damaged
+            before = {metric.name: metric.value for metric in results.read_metrics(last.uri, spec.evaluate.metrics)}
+    return tuple(
+        MetricLine(metric.name, metric.value, console.format_verdict(metric).plain, before.get(metric.name))
+        for metric in result.metrics
+        if math.isfinite(metric.value) or metric.metric.has_threshold  # a plot has no number
+    )

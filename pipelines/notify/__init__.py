@@ -1,0 +1,1 @@
+"""Tells somebody how a run on this machine ended."""

@@ -1,0 +1,134 @@
+"""Sends a message to the addresses in an environment variable, with apprise."""
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Sequence
+from urllib.parse import unquote, urlsplit
+
+from tfx_distribute.pipelines.notify.message import Message
+
+TIMEOUT = 30.0  # seconds for all addresses together
+_MAX_REASON = 200  # characters
+_MIN_SECRET = 4  # characters; a shorter part of an address is not looked for
+# Its lines have parts of addresses, which neither the terminal nor the log may show.
+_LOGGER = logging.getLogger("apprise")
+_LOGGER.propagate = False
+_LOGGER.addHandler(logging.NullHandler())
+
+
+def read_addresses(variable: str) -> list[str]:
+    """Returns the addresses in an environment variable; empty if it is not set."""
+    return os.environ.get(variable, "").split()
+
+
+def describe_missing(variable: str) -> str:
+    """Returns a warning if an environment variable has no address; empty if it has."""
+    if read_addresses(variable):
+        return ""
+    return f"notify.urls: the environment variable {variable} is not set, so that nobody is told how a run ended"
+
+
+def send(message: Message, addresses: Sequence[str], timeout: float = TIMEOUT) -> list[str]:
+    """Sends a message to several addresses at once.
+
+    Args:
+      message: The message.
+      addresses: Addresses in the form of apprise, such as `json://host:8080/path`.
+      timeout: Seconds after which an address that has not answered has failed.
+
+    Returns:
+      A line for each address that failed, with its scheme and host, but no secrets.
+    """
+    reasons = _Reasons()
+    _LOGGER.addHandler(reasons)
+    failures = [f"{describe_address(address)}: no answer within {timeout:g} s" for address in addresses]
+
+    def send_one(index: int) -> None:
+        failures[index] = _send_one(message, addresses[index], reasons)
+
+    # Not a pool, whose threads Python waits for before it ends.
+    threads = [threading.Thread(target=send_one, args=(index,), daemon=True) for index in range(len(addresses))]
+    deadline = time.monotonic() + timeout
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+    finally:
+        _LOGGER.removeHandler(reasons)
+    return [failure for failure in failures if failure]
+
+
+def describe_address(address: str) -> str:
+    """Returns the scheme and the host of an address, where it has a host.
+
+    For many services, a token is in the host's place.
+
+    ```python
+    describe_address("jsons://user:secret@hooks.example.com/token")  # "jsons://hooks.example.com"
+    describe_address("tgram://123456:token/chat")  # "tgram"
+    ```
+    """
+    scheme, separator, _ = address.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z0-9]{1,20}", scheme):
+        return "an address without a scheme"
+    service = _parse(address)
+    try:
+        host = urlsplit(str(service.url(privacy=True))).hostname if service else ""
+    except ValueError:
+        host = ""
+    is_host = host and "..." not in host and ("." in host or ":" in host or host == "localhost")
+    return f"{scheme}://{host}" if is_host else scheme
+
+
+class _Reasons(logging.Handler):
+    """Keeps the last warning of each thread, in which apprise says what went wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._by_thread: dict[int | None, str] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._by_thread[record.thread] = record.getMessage()
+
+    def of_this_thread(self) -> str:
+        return self._by_thread.get(threading.get_ident(), "")
+
+
+def _send_one(message: Message, address: str, reasons: _Reasons) -> str:
+    """Sends a message to one address; returns why that failed, or nothing."""
+    import apprise
+
+    shown = describe_address(address)
+    try:
+        service = _parse(address)
+        if service is None:
+            return f"{shown}: apprise cannot use this address"
+        # Not Apprise.notify, which starts threads that Python waits for before it ends.
+        service.notify_format = apprise.NotifyFormat.TEXT
+        kind = apprise.NotifyType.SUCCESS if message.is_good else apprise.NotifyType.FAILURE
+        if service.notify(title=message.title, body=message.body, notify_type=kind, body_format=service.notify_format):
+            return ""
+    except Exception as error:  # of a service's plugin
+        return f"{shown}: {type(error).__name__}"
+    reason = _hide_parts(reasons.of_this_thread(), address, shown)
+    return f"{shown}: {reason[:_MAX_REASON] or 'it was not taken'}"
+
+
+def _hide_parts(reason: str, address: str, shown: str) -> str:
+    """Replaces what a reason has of an address beyond its scheme and host."""
+    for part in sorted(set(re.split(r"[^\w.-]+", unquote(address))), key=len, reverse=True):
+        if len(part) >= _MIN_SECRET and part.lower() not in re.split("://", shown.lower()):
+            reason = re.sub(re.escape(part), "****", reason, flags=re.IGNORECASE)
+    return " ".join(reason.split())
+
+
+def _parse(address: str):  # type: ignore[no-untyped-def]
+    """Returns apprise's service of an address; None if it does not know it."""
+    import apprise
+
+    asset = apprise.AppriseAsset(app_id="tfx-distribute", app_desc="tfx-distribute", app_url="")
+    return apprise.Apprise.instantiate(address, asset=asset)

@@ -1,0 +1,83 @@
+"""Receives messages on loopback, as a service does that somebody reads."""
+
+import contextlib
+import json
+import socketserver
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Webhook:
+    """A running receiver.
+
+    Attributes:
+      port: Its port on loopback.
+      messages: The JSON documents that it has received.
+      status: Its answer to the next ones.
+    """
+
+    port: int
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 200
+
+    @property
+    def address(self) -> str:
+        """Its address in the form of apprise, with a secret."""
+        return f"json://someone:s3cret@127.0.0.1:{self.port}/hooks/t0ken?+X-Key=k3yk3y"
+
+
+@contextlib.contextmanager
+def receiving() -> Iterator[Webhook]:
+    """Receives messages within the block."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            webhook.messages.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(webhook.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        webhook = Webhook(server.server_port)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield webhook
+        finally:
+            server.shutdown()
+
+
+@contextlib.contextmanager
+def receiving_mail() -> Iterator[tuple[int, list[str]]]:
+    """Receives mail within the block; yields a port on loopback, and what has come."""
+    mails: list[str] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        timeout = 20
+
+        def say(self, line: str) -> None:
+            self.wfile.write(f"{line}\r\n".encode())
+
+        def handle(self) -> None:
+            self.say("220 ready")
+            while words := self.rfile.readline().decode().upper().split():
+                if words[0] == "DATA":
+                    self.say("354 go on")
+                    lines = iter(lambda: self.rfile.readline().decode(), ".\r\n")
+                    mails.append("".join(lines))
+                self.say("221 bye" if words[0] == "QUIT" else "250 ok")
+                if words[0] == "QUIT":
+                    return
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1], mails
+        finally:
+            server.shutdown()

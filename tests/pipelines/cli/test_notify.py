@@ -1,0 +1,117 @@
+"""Tests that somebody is told how a run ended."""
+
+import re
+
+import pytest
+import webhook
+from small_project import PIPELINE, write_project
+
+VARIABLE = "RUNS_GO_TO"
+NOTIFY = f"notify: {{urls: {VARIABLE}}}\n"
+
+
+@pytest.fixture
+def receiver(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with webhook.receiving() as running:
+        monkeypatch.setenv(VARIABLE, running.address)
+        yield running
+
+
+@pytest.fixture
+def file(tmp_path):
+    write_project(tmp_path)
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE + NOTIFY)
+    return tmp_path / "pipeline.yaml"
+
+
+@pytest.mark.parametrize(
+    ("notify", "message"),
+    [
+        ("{urls: 'json://host/secret'}", "notify.urls: is an address, whose password or token would be in the repository"),
+        ("{urls: A B}", "notify.urls: 'A B' is not the name of an environment variable; write one, such as NOTIFY_URLS"),
+        ("{urls: A, when: [broken]}", "notify.when.0: 'broken' is not allowed"),
+        ("{urls: A, when: []}", "notify.when: [] is not allowed"),
+        ("{}", "notify.urls: is missing"),
+        ("", "notify: is empty"),
+    ],
+)
+def test_settings_that_are_refused(command, file, notify, message):
+    file.write_text(f"{PIPELINE}notify: {notify}\n")
+    refused = command("validate", file)
+    assert (refused.code, message in refused.output) == (2, True), refused.output
+
+
+def test_a_test_message(command, file, receiver):
+    sent = command("notify", file, "--test")
+    assert (sent.code, sent.output) == (0, "sent to json://127.0.0.1\n")
+    (received,) = receiver.messages
+    assert received["title"] == "mine: test"
+    assert re.fullmatch(r"Messages about runs of mine arrive here\.\nhost: \S+", received["message"])
+    assert command("notify", file).output == "json://127.0.0.1\n"
+
+    receiver.status = 500
+    failed = command("notify", file, "--test")
+    assert failed.code == 1
+    assert re.search(r"^Error: not sent to json://127\.0\.0\.1: .*error=500", failed.output), failed.output
+    assert len(receiver.messages) == 2
+
+
+def test_a_test_message_that_nobody_can_get(command, file, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    failed = command("notify", file, "--test")
+    assert failed.code == 1
+    assert failed.output.startswith(f"Error: notify.urls: the environment variable {VARIABLE} is not set")
+    file.write_text(PIPELINE)
+    refused = command("notify", file, "--test")
+    assert (refused.code, "notify: is missing in" in refused.output) == (2, True)
+
+
+def test_a_missing_variable_is_a_warning(command, file, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    validated = command("validate", file)
+    assert validated.code == 0
+    assert f"Warning: notify.urls: the environment variable {VARIABLE} is not set, so that" in validated.output
+
+
+def test_a_run_that_is_refused(command, file, receiver):
+    (file.parent / "data" / "a.csv").unlink()
+    refused = command("run", file)
+    assert refused.code == 2
+    (received,) = receiver.messages
+    assert received["title"] == "mine: failed"
+    run_error = refused.output.removeprefix("Error: ").strip()
+    assert f"reason: {run_error}" in received["message"]
+
+
+@pytest.mark.e2e
+def test_runs_that_end_badly(command, file, receiver, tmp_path):
+    """What cannot be sent changes nothing but a line."""
+    root = ("--root", tmp_path / "runs")
+    (tmp_path / "data" / "a.csv").write_text("\n".join(["x,y", *(f"{x},{2 * x}" for x in range(40))]))
+    file.write_text(f"{PIPELINE}{NOTIFY}validate: {{drift: {{town: 0.1}}}}\n")
+    stopped = command("run", file, *root)
+    assert stopped.code == 4, stopped.output
+    (received,) = receiver.messages
+    assert received["title"] == "mine: stopped"
+    (run,) = (folder.name for folder in (tmp_path / "runs" / "logs").iterdir())
+    assert re.fullmatch(
+        rf"run: {run}\n"
+        r"reason: .*town: there is no such feature to compute the drift of; there are x, y.*\n"
+        rf"report: tfx-distribute report {run} --root {tmp_path}/runs\n"
+        rf"log: {tmp_path}/runs/logs/{run}/run.log\n"
+        r"host: \S+",
+        received["message"],
+        re.DOTALL,
+    ), received["message"]
+
+    receiver.status = 403
+    file.write_text(PIPELINE + NOTIFY)
+    failed = command("run", file, *root)
+    assert failed.code == 1, failed.output
+    assert re.search(r"^Warning: not sent to json://127\.0\.0\.1: .*error=403", failed.output, re.MULTILINE), failed.output
+    assert receiver.messages[1]["title"] == "mine: failed"
+    assert "reason: Trainer: " in receiver.messages[1]["message"]
+    logs = [(tmp_path / "runs" / "logs" / name.name / "run.log").read_text() for name in (tmp_path / "runs/logs").iterdir()]
+    assert any("not sent to json://127.0.0.1" in log for log in logs)
+    assert not [secret for secret in ("s3cret", "t0ken", "k3yk3y") if secret in "".join([failed.output, *logs])]

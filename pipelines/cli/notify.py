@@ -133,8 +133,8 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
         report_command = commands.report_command(run.id, run.root)
         facts = replace(facts, data=report.describe_data(run), report=report_command)
     if ending.result:
-        metrics = _list_metrics(spec, ending.result, earlier)
-        facts = replace(facts, metrics=metrics, model=ending.result.pushed or ending.result.model)
+        model = ending.result.pushed or ending.result.model + (" (not pushed)" if spec.push else "")
+        facts = replace(facts, metrics=_list_metrics(spec, ending.result, earlier), model=model)
     return facts
 
 

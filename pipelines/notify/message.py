@@ -64,7 +64,7 @@ class Facts:
       reason: Why it did not succeed.
       data: Facts about its data, such as their spans.
       metrics: Metrics of its model.
-      model: Folder of its model: where it was pushed to, if it was.
+      model: Folder of its model, which is where it was pushed to if it was.
       report: Command that writes its report.
       log: Path of its log.
     """

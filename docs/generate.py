@@ -172,7 +172,7 @@ def _type_of(value: dict[str, Any]) -> str:
 
 def schema(_: Groups) -> str:
     """Returns the JSON Schema of the pipeline file."""
-    return CliRunner().invoke(command_line, ["schema"], catch_exceptions=False).output
+    return CliRunner().invoke(command_line, ["json-schema"], catch_exceptions=False).output
 
 
 def benchmarks(_: Groups) -> str:

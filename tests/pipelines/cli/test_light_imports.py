@@ -7,6 +7,7 @@ import sys
 import pytest
 
 HEAVY = (
+    "apprise",
     "tensorflow",
     "tfx",
     "apache_beam",
@@ -44,6 +45,7 @@ def run_command(*arguments: str) -> str:
         ("runs", "--help"),
         ("runs", "list", "--help"),
         ("json-schema",),
+        ("notify", "--help"),
         ("schema", "--help"),
         ("validate", "examples/digits/pipeline.yaml"),
         ("validate", "examples/digits/kubeflow.yaml", "--target", "kubeflow"),

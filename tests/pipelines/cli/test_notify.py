@@ -115,3 +115,22 @@ def test_runs_that_end_badly(command, file, receiver, tmp_path):
     logs = [(tmp_path / "runs" / "logs" / name.name / "run.log").read_text() for name in (tmp_path / "runs/logs").iterdir()]
     assert any("not sent to json://127.0.0.1" in log for log in logs)
     assert not [secret for secret in ("s3cret", "t0ken", "k3yk3y") if secret in "".join([failed.output, *logs])]
+
+
+@pytest.mark.e2e
+def test_a_model_that_recovers(command, receiver, tmp_path):
+    made = command("init", tmp_path / "iris")
+    assert made.code == 0, made.output
+    file, root = tmp_path / "iris" / "pipeline.yaml", ("--root", tmp_path / "runs")
+    text = re.sub("epochs: .*", "epochs: 1", file.read_text()) + NOTIFY
+    for bound, code in (("1.5", 3), ("0", 0), ("0", 0)):
+        file.write_text(text.replace("lower_bound: 0.33", f"lower_bound: {bound}"))
+        done = command("run", file, *root)
+        assert done.code == code, done.output
+    bad, recovered = receiver.messages  # the third has only succeeded
+    assert (bad["title"], bad["type"]) == ("iris: not blessed", "failure")
+    assert (recovered["title"], recovered["type"]) == ("iris: recovered", "success")
+    (value,) = re.findall(r"^SparseCategoricalAccuracy: (\S+) \(>= 1.5 not met\)$", bad["message"], re.MULTILINE)
+    assert re.search(r"^model: .*/model/\d+ \(not pushed\)$", bad["message"], re.MULTILINE)
+    assert f"\nSparseCategoricalAccuracy: {value} (>= 0 met; last run {value})\n" in recovered["message"]
+    assert f"\nmodel: {tmp_path}/runs/serving/" in recovered["message"]

@@ -84,6 +84,16 @@ def test_a_run_that_is_refused(command, file, receiver):
     assert f"reason: {run_error}" in received["message"]
 
 
+def test_a_folder_in_use_is_not_news(command, file, receiver, tmp_path):
+    """An hourly run that finds the one before it in its folder."""
+    from tfx_distribute.components.launchers import locks
+
+    with locks.exclusive(str(tmp_path / "runs"), "the run folder", "wait"):
+        refused = command("run", file, "--root", tmp_path / "runs")
+    assert (refused.code, "is in use by process" in refused.output) == (2, True), refused.output
+    assert receiver.messages == []
+
+
 @pytest.mark.e2e
 def test_runs_that_end_badly(command, file, receiver, tmp_path):
     """What cannot be sent changes nothing but a line."""

@@ -18,10 +18,8 @@ from tfx_distribute.components.example_validator import names
 from tfx_distribute.components.example_validator import rules as rules_lib
 from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE
 
-_ADVICE = (
-    "If the data are right, write what is new into the schema with `tfx-distribute schema accept`, or let one run pass "
-    "with -p stop_on_anomalies=false; later runs are compared with its data"
-)
+_OF_SCHEMA = "write what is new into the schema with `tfx-distribute schema accept`, or "
+_ADVICE = "If the data are right, {}let one run pass with -p stop_on_anomalies=false; later runs are compared with its data"
 
 
 class Executor(executor.Executor):
@@ -60,7 +58,7 @@ class Executor(executor.Executor):
         output.split_names, output.span = artifact_utils.encode_split_names(splits), statistics.span
         by_split = {split: stats_artifact_utils.load_statistics(statistics, split).proto() for split in splits}
         baseline = input_dict.get(names.BASELINE)
-        stopping, blessed = rules_lib.describe_unknown(schema, rules), {}
+        lines, blessed, is_schema_behind = rules_lib.describe_unknown(schema, rules), {}, False
         for split, proto in by_split.items():
             anomalies = tfdv.validate_statistics(
                 proto,
@@ -69,19 +67,22 @@ class Executor(executor.Executor):
                 serving_statistics=by_split.get("eval") if split == "train" else None,
                 custom_validation_config=exec_properties.get(standard_component_specs.CUSTOM_VALIDATION_CONFIG_KEY),
             )
+            for feature, reason in rules_lib.find_stopping(anomalies, rules):
+                lines.append(f"{feature or 'all examples'} ({split}): {reason.description.strip()}")
+                is_schema_behind |= reason.type not in rules_lib.COMPARED
             _write(output.uri, split, proto, anomalies)
             blessed[split] = int(not anomalies.anomaly_info and not anomalies.HasField("dataset_anomaly_info"))
-            stopping += rules_lib.describe_stopping(split, anomalies, rules)
         output.set_json_value_custom_property(executor.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
         result = execution_result_pb2.ExecutorOutput()
-        if stopping and exec_properties[names.STOP_ON_ANOMALIES]:
+        if lines and exec_properties[names.STOP_ON_ANOMALIES]:
             # TFX removes the output of a node that fails.
             io_utils.copy_dir(output.uri, names.stopped_folder(output.uri))
-            message = "\n  ".join(["the data were rejected, and the run stopped before training:", *stopping])
+            message = "\n  ".join(["the data were rejected, and the run stopped before training:", *lines])
+            advice = _ADVICE.format(_OF_SCHEMA if is_schema_behind else "")
             result.execution_result.code = names.STOPPED
-            result.execution_result.result_message = f"{message}\n{_ADVICE}"
+            result.execution_result.result_message = f"{message}\n{advice}"
             return result
-        for line in stopping:
+        for line in lines:
             logging.warning("%s", line)
         result.output_artifacts[standard_component_specs.ANOMALIES_KEY].artifacts.append(output.mlmd_artifact)
         return result

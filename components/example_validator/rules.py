@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 
@@ -13,13 +14,14 @@ _TYPE = anomalies_pb2.AnomalyInfo.Type
 # A training on such data fails, or takes every value for a missing one.
 _MISSING_OR_WRONG_TYPE = {
     _TYPE.FEATURE_TYPE_NOT_PRESENT,
+    _TYPE.INVALID_FEATURE_SHAPE,  # has gaps, and had none
     _TYPE.SCHEMA_MISSING_COLUMN,
     _TYPE.UNEXPECTED_DATA_TYPE,
     _TYPE.NO_DATA_IN_SPAN,
     *(number for name, number in _TYPE.items() if name.endswith(("_NOT_INT", "_NOT_STRING", "_NOT_FLOAT", "_INT_EXPECTED"))),
 }
-# Somebody has set a threshold for these.
-_COMPARED = {_TYPE.COMPARATOR_L_INFTY_HIGH, _TYPE.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH}
+# Somebody has set a threshold for these. A new schema does not change them.
+COMPARED = {_TYPE.COMPARATOR_L_INFTY_HIGH, _TYPE.COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH}
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class ValidationRules:
 
     Attributes:
       anomalies: Name of a feature, or `*` for all others -> `fail` or `warn`. Without
-        an entry, missing columns, wrong types and distances above a threshold stop a
-        run, and nothing else does.
+        an entry, missing columns, new gaps and wrong types stop a run. Distances above
+        a threshold stop it in any case.
       drift: Name of a feature -> largest distance of its distribution in a split to
         that of the same split in the last run that was not stopped, from 0 to 1.
       skew: Name of a feature -> largest distance of its distribution in the split
@@ -57,7 +59,9 @@ class ValidationRules:
           kind: Its number in `AnomalyInfo.Type`.
         """
         action = self.anomalies.get(feature) or self.anomalies.get(ALL_FEATURES)
-        return action == FAIL if action else kind in _MISSING_OR_WRONG_TYPE or kind in _COMPARED
+        if kind in COMPARED or not action:
+            return kind in COMPARED or kind in _MISSING_OR_WRONG_TYPE
+        return action == FAIL
 
 
 def with_thresholds(schema: schema_pb2.Schema, rules: ValidationRules) -> schema_pb2.Schema:
@@ -87,23 +91,31 @@ def with_thresholds(schema: schema_pb2.Schema, rules: ValidationRules) -> schema
 
 
 def describe_unknown(schema: schema_pb2.Schema, rules: ValidationRules) -> list[str]:
-    """Describes the features with a threshold that the schema does not have."""
+    """Describes the features with rules that the schema does not have."""
     known = {feature.name for feature in schema.feature}
+    named = (("anomalies", rules.anomalies.keys() - {ALL_FEATURES}), ("drift", rules.drift), ("skew", rules.skew))
     return [
-        f"{name}: there is no such feature to compute the {kind} of; there are {', '.join(sorted(known))}"
-        for kind, thresholds in (("drift", rules.drift), ("skew", rules.skew))
-        for name in sorted(thresholds.keys() - known)
+        f"validate.{kind}: there is no feature {name!r}; there are {', '.join(sorted(known))}"
+        for kind, features in named
+        for name in sorted(set(features) - known)
     ]
 
 
-def describe_stopping(split: str, anomalies: anomalies_pb2.Anomalies, rules: ValidationRules) -> list[str]:
-    """Describes the anomalies of a split that stop a run, a line for each."""
-    found = dict(anomalies.anomaly_info)
+def find_stopping(anomalies: anomalies_pb2.Anomalies, rules: ValidationRules) -> list[tuple[str, Any]]:
+    """Returns feature and reason of the anomalies that stop a run.
+
+    Sets the severity of each anomaly: an error if it stops the run, else a warning.
+
+    Args:
+      anomalies: The anomalies of a split, which are changed.
+      rules: What stops a run.
+    """
+    infos = dict(anomalies.anomaly_info)
     if anomalies.HasField("dataset_anomaly_info"):
-        found[""] = anomalies.dataset_anomaly_info
-    return [
-        f"{feature or 'all examples'} ({split}): {(reason.description or info.description).strip()}"
-        for feature, info in sorted(found.items())
-        for reason in info.reason
-        if rules.stops(feature, reason.type)
-    ]
+        infos[""] = anomalies.dataset_anomaly_info
+    found = []
+    for feature, info in sorted(infos.items()):
+        reasons = [reason for reason in info.reason if rules.stops(feature, reason.type)]
+        info.severity = anomalies_pb2.AnomalyInfo.ERROR if reasons else anomalies_pb2.AnomalyInfo.WARNING
+        found += [(feature, reason) for reason in reasons]
+    return found

@@ -232,7 +232,9 @@ def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None
 
 
 @runs.command()
-@click.option("--keep", type=click.IntRange(1), default=20, show_default=True, help="Number of latest runs to leave.")
+@click.option(
+    "--keep", type=click.IntRange(1), default=20, show_default=True, help="Number of latest complete runs to leave."
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @ROOT
 def prune(keep: int, dry_run: bool, root: str | None) -> None:

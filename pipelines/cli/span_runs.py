@@ -14,9 +14,13 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import Data
 
+# States of runs that are not repeated for the same span -> what they did. Those that
+# failed may succeed.
+_ENDS = {"complete": "has read it", "stopped": "has rejected it"}
+
 
 def find_run_of_newest(data: "Data", root: Path) -> str:
-    """Describes the run that has read the newest span; empty if none has.
+    """Describes the run that has read or rejected the newest span; empty if none has.
 
     Args:
       data: The pipeline's data.
@@ -38,8 +42,8 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
         if run.id.startswith(COMPARISON):
             continue
         examples = run.find("Examples")
-        if run.state == "complete" and examples and examples.properties.get(NEWEST_SPAN) == newest:
-            return f"{newest} is the newest, and run {run.id} has read it"
+        if run.state in _ENDS and examples and examples.properties.get(NEWEST_SPAN) == newest:
+            return f"{newest} is the newest, and run {run.id} {_ENDS[run.state]}"
     return ""
 
 

@@ -164,8 +164,9 @@ class Data(SpecModel):
 class Validate(SpecModel):
     """ExampleValidator, which can stop a run before it trains.
 
-    A missing column or a wrong type stops a run, unless `anomalies` says otherwise.
-    Other anomalies, such as a text that is not in the schema, are only shown.
+    A missing column, a gap where there was none and a wrong type stop a run, unless
+    `anomalies` says otherwise. Other anomalies, such as a text that is not in the
+    schema, are only shown.
     """
 
     # Settings that `-p name=value` can replace for one run.
@@ -173,7 +174,8 @@ class Validate(SpecModel):
 
     anomalies: dict[FeatureName, Literal["fail", "warn"]] = Field(default_factory=dict)
     """Name of a feature, or `"*"` for all others -> `fail`, if each of its anomalies
-    stops a run, or `warn`, if none does."""
+    stops a run, or `warn`, if none does. Drift and skew above a threshold stop a run in
+    any case."""
     drift: dict[FeatureName, Distance] = Field(default_factory=dict)
     """Name of a feature -> largest distance of its distribution to that of the last run
     that was not stopped, from 0 to 1; a larger one stops the run. For texts it is the
@@ -487,6 +489,14 @@ class PipelineSpec(SpecModel):
             )
         if TUNER in self.resources:
             raise ValueError("resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead")
+        return self
+
+    @model_validator(mode="after")
+    def _skew_can_be_computed(self) -> "PipelineSpec":
+        if self.validation.skew and "eval" not in self.data.splits:
+            raise ValueError(
+                f"validate.skew: there is no split 'eval' to compare with; data.splits has {', '.join(self.data.splits)}"
+            )
         return self
 
     @model_validator(mode="after")

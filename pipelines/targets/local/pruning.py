@@ -16,7 +16,8 @@ from tfx_distribute.pipelines.targets.local.runs import ARTIFACTS, Run, list_run
 
 # In the folder of a node: has a folder for each training that has not succeeded.
 _CHECKPOINTS = ".checkpoints"
-_PUSHED_MODEL = "PushedModel"
+# Small: metrics, and what `models rollback` needs.
+_KEPT_TYPES = ("ModelEvaluation", "ModelBlessing", "PushedModel")
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,11 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
     Args:
       root: Folder of a pipeline's runs.
       runs: All its runs, the latest first, as `list_runs` returns them.
-      keep: Number of the latest runs that lose nothing; comparisons do not count. The
-        run of a served model and the last one with a blessed model lose nothing either.
+      keep: Number of the latest complete runs that lose nothing, nor do later ones;
+        comparisons do not count. The run of a served model and the last one with a
+        blessed model lose nothing either.
     """
-    latest = [run for run in runs if not run.id.startswith(COMPARISON)][:keep]
+    latest = [run for run in runs if run.state == "complete" and not run.id.startswith(COMPARISON)][:keep]
     oldest = min((run.started for run in latest), default=0.0)
     served = [version.run for version in models.list_versions(runs) if version.is_served and version.run]
     blessed = [run for run in runs if (blessing := run.find("ModelBlessing")) and blessing.properties.get("blessed") == 1]
@@ -60,11 +62,10 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
     for run in runs:
         if run.id in kept:
             continue
-        unused = [run.logs] if run.logs else []
+        unused = [run.logs.absolute()] if run.logs else []
         for artifact in run.artifacts:
             path = Path(artifact.info.uri)
-            # What has been pushed can be pushed again by a rollback.
-            if artifact.info.type != _PUSHED_MODEL and artifact.info.uri not in used and path.is_relative_to(artifacts):
+            if artifact.info.type not in _KEPT_TYPES and artifact.info.uri not in used and path.is_relative_to(artifacts):
                 unused.append(path)
         for folder in unused:
             if folder.is_dir():

@@ -1,6 +1,8 @@
 """Proposes a schema for the data of a run, on top of the one that is curated."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
@@ -47,9 +49,36 @@ def propose(run: Run, curated: str | None) -> str:
         schema = text_format.Parse(read(run) if curated is None else curated, schema_pb2.Schema())
     except text_format.ParseError as error:
         raise ConfigurationError(f"data.schema_file: is not a schema in protobuf's text format: {error}") from error
-    for _, split in statistics:
-        schema = tfdv.update_schema(schema, split)
-    return str(text_format.MessageToString(schema))
+    return str(text_format.MessageToString(_update(schema, [split for _, split in statistics])))
+
+
+def _update(schema: schema_pb2.Schema, statistics: Sequence[Any]) -> schema_pb2.Schema:
+    """Returns a schema that statistics agree with.
+
+    TFDV marks a feature as deprecated if its column is missing, empty or of another
+    type, and Transform then does not find it, even if it is there again. Those are left
+    out, and described anew as far as there are values.
+    """
+
+    def update(before: schema_pb2.Schema) -> schema_pb2.Schema:
+        for split in statistics:
+            before = tfdv.update_schema(before, split)
+        return before
+
+    def is_deprecated(feature: schema_pb2.Feature) -> bool:
+        return bool(feature.lifecycle_stage == schema_pb2.LifecycleStage.DEPRECATED)
+
+    known = {feature.name for feature in schema.feature if is_deprecated(feature)}
+    new = {feature.name for feature in update(schema).feature if is_deprecated(feature)} - known
+    if not new:
+        return update(schema)
+    domains = {feature.domain for feature in schema.feature if feature.name in new and feature.domain}
+    kept = schema_pb2.Schema()
+    kept.CopyFrom(schema)
+    del kept.feature[:], kept.string_domain[:]
+    kept.feature.extend(feature for feature in schema.feature if feature.name not in new)
+    kept.string_domain.extend(domain for domain in schema.string_domain if domain.name not in domains)
+    return update(kept)
 
 
 def write(text: str, path: Path) -> None:

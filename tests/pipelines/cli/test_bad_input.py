@@ -277,14 +277,6 @@ def test_csv_that_is_no_utf8(project):
     assert "a.csv as CSV in UTF-8" in output
 
 
-def test_missing_column_of_a_curated_schema(project):
-    (project / "schema.pbtxt").write_text('feature { name: "x" type: FLOAT }\nfeature { name: "w" type: FLOAT }\n')
-    (project / "pipeline.yaml").write_text(PIPELINE.replace("csv: data", "csv: data, schema_file: schema.pbtxt"))
-    code, output = validate(project)
-    assert code == 2
-    assert "lacks columns of the schema: w; it has x, y" in output
-
-
 def test_mistakes_in_parameters(project):
     code, output = validate(project, "-p", "num_workers=0")
     assert (code, "-p num_workers=0: num_workers: 0 is not allowed" in output) == (2, True)

@@ -107,7 +107,7 @@ def test_runs_that_end_badly(command, file, receiver, tmp_path):
     (run,) = (folder.name for folder in (tmp_path / "runs" / "logs").iterdir())
     assert re.fullmatch(
         rf"run: {run}\n"
-        r"reason: .*town: there is no such feature to compute the drift of; there are x, y.*\n"
+        r"reason: .*there is no feature 'town'; there are x, y.*\n"
         rf"report: tfx-distribute report {run} --root {tmp_path}/runs\n"
         rf"log: {tmp_path}/runs/logs/{run}/run.log\n"
         r"host: \S+",

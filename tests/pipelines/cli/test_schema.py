@@ -28,7 +28,7 @@ def test_a_run_is_stopped_and_its_data_accepted(command, tmp_path):
     stopped = command("run", file, *root)
     assert stopped.code == 4, stopped.output
     assert "ExampleValidator        stopped" in stopped.output
-    assert "town: there is no such feature to compute the drift of; there are city, x, y" in stopped.output
+    assert "validate.drift: there is no feature 'town'; there are city, x, y" in stopped.output
 
     accepted = command("schema", "accept", file, *root)
     assert accepted.code == 0, accepted.output

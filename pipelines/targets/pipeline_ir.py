@@ -211,7 +211,6 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
         # Kubeflow reads a query such as ?region=eu as settings; addresses of artifacts
         # have none.
         arguments += ["--type", type_name, "--pipeline-root", pipeline_root.partition("?")[0].rstrip("/")]
-        _add_latest_artifact(pipeline, node, key, artifact_type, dependencies, image, arguments)
         for task in tasks.values():
             for artifact in _iterate_input_artifacts(task):
                 if artifact["producerTask"] == name:
@@ -219,6 +218,7 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
             if name in task.get("dependentTasks", ()):
                 others = [dependency for dependency in task["dependentTasks"] if dependency != name]
                 task["dependentTasks"] = sorted([*others, f"{node}-import"])
+        _add_latest_artifact(pipeline, node, key, artifact_type, dependencies, image, arguments)
     return pipeline
 
 

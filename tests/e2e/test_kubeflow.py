@@ -92,13 +92,15 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     evaluate = yaml.safe_load((EXAMPLES / "taxi" / "pipeline.yaml").read_text())["evaluate"]
     evaluate["metrics"]["ConfusionMatrixPlot"] = {}
     csv = {"csv": str(data), "splits": {"train": 2, "eval": 1}}
-    package = installation.package(command, "taxi", data=csv, evaluate=evaluate)
+    drift = {"drift": {"fare": 0.1, "payment_type": 0.1}}
+    package = installation.package(command, "taxi", data=csv, evaluate=evaluate, validate=drift)
     installation.pipelines.output_file = "tmp"  # as before 2.15
     # One for each command of the entrypoint.
     installation.steps.new_processes = ("CsvExampleGen-input", "latest-blessed-model", "Evaluator")
     first = installation.pipelines.run(package, {}, ROOT)
     assert first.cached == []
     assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-artifact"}
+    assert first.parameters["last-data"] == {"uri": f"{ROOT}/no-artifact"}
     assert "baseline" not in first.outputs["Evaluator"]["blessing"]["metadata"]
     assert len(pushed(installation)) == 1
     assert json.loads(first.parameters["CsvExampleGen-input"]["resolved_input"])["span"] == 0
@@ -113,6 +115,8 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     assert "Evaluator" not in second.cached, "there is a blessed model now"
     blessed = first.outputs["Trainer"]["model"]["uri"]
     assert second.parameters["latest-blessed-model"] == {"uri": blessed}
+    assert second.parameters["last-data"] == {"uri": first.outputs["ExampleValidator"]["anomalies"]["uri"]}
+    assert "ExampleValidator" not in second.cached
     # It is the model of this run: had the push failed, it could still be pushed.
     metadata = second.outputs["Evaluator"]["blessing"]["metadata"]
     assert metadata["unusable_baseline"] == "it is the new model itself, which was blessed before"

@@ -306,6 +306,17 @@ def test_steps_send_beam_pipelines_to_a_job_service(tmp_path):
         assert f"--environment_config={TARGET['image']}" in args
 
 
+def test_nothing_is_transformed_before_the_data_are_validated(tmp_path):
+    package = compiled(project(tmp_path, "taxi", validate={"drift": {"fare": 0.1}}), "stop_on_anomalies=false")
+    tasks = package.pipeline["root"]["dag"]["tasks"]
+    baseline = tasks["ExampleValidator"]["inputs"]["artifacts"]["baseline"]["taskOutputArtifact"]
+    assert baseline == {"producerTask": "last-data-import", "outputArtifactKey": "anomalies"}
+    for task in ("Transform", "Sharder"):
+        assert "ExampleValidator" in tasks[task]["dependentTasks"]
+    declared = package.pipeline["root"]["inputDefinitions"]["parameters"]["stop_on_anomalies"]
+    assert (declared["parameterType"], declared["defaultValue"]) == ("NUMBER_INTEGER", 0)
+
+
 def test_the_span_is_a_parameter_that_the_step_resolves(tmp_path):
     data = {"csv": "/shared/data/{YYYY}-{MM}-{DD}", "window": 7}
     pipeline = compiled(project(tmp_path, "taxi", data=data), "span=2026-11-25").pipeline

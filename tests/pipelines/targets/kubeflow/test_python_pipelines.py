@@ -245,6 +245,7 @@ def test_the_latest_artifact_of_a_type_is_looked_up():
     package = compile_by_hand(examples, latest, make_trainer(examples, base_model=latest.outputs["weights"]))
     read = package.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
     assert read == {"producerTask": "latest-model-import", "outputArtifactKey": "weights"}
+    assert package.pipeline["root"]["dag"]["tasks"]["latest-model-import"]["dependentTasks"] == ["latest-model"]
     step = package.pipeline["deploymentSpec"]["executors"]["latest-model_executor"]["container"]
     assert step["args"][0] == "latest-artifact"
     assert step["args"][step["args"].index("--type") + 1] == "tfx.Model"

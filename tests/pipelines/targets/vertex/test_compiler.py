@@ -104,6 +104,15 @@ def test_base_model_is_imported_or_resolved(tuned, tmp_path):
         compiled(project(tmp_path, "digits"), "base_model=/model")
 
 
+def test_new_data_are_compared_with_the_last(tmp_path):
+    tasks = compiled(project(tmp_path, "taxi", validate={"drift": {"fare": 0.1}})).job["pipelineSpec"]["root"]["dag"][
+        "tasks"
+    ]
+    baseline = tasks["ExampleValidator"]["inputs"]["artifacts"]["baseline"]["taskOutputArtifact"]
+    assert baseline == {"producerTask": "last-data", "outputArtifactKey": "anomalies"}
+    assert "ExampleValidator" in tasks["Transform"]["dependentTasks"]
+
+
 def test_machines_of_steps(taxi, digits):
     memory = {"2G": 3.33, "16G": 22.87}  # with that of Vertex AI's agents, in GB
     assert container(taxi, "Transform")["resources"] == {"cpuLimit": 4.0, "memoryLimit": memory["16G"]}

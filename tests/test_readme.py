@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import click
 import pytest
@@ -135,7 +136,7 @@ def test_the_commands_that_documents_show_are_there(request):
         block for file in (root / "README.md", *(root / "docs").glob("*.md")) for block in blocks(file.read_text(), "sh")
     ]
     lines = "\n".join(shown).replace("\\\n", " ").splitlines()
-    words = [line.partition(" #")[0].partition(" |")[0].split() for line in lines if line.startswith("tfx-distribute ")]
+    words = [shlex.split(line.partition(" #")[0].partition(" |")[0]) for line in lines if line.startswith("tfx-distribute ")]
     assert len(words) > 6
     for _, name, *arguments in words:
         command = main.commands[name]

@@ -185,8 +185,11 @@ def run(
     notify.warn_if_missing(spec)
     metrics = metrics_server.Metrics()
     try:
-        if metrics_port:  # before a file of the run exists: the port may be taken
+        if metrics_port:  # before a file of the run exists: that of the run before may have the port
             metrics_server.serve(metrics, metrics_port)
+    except ConfigurationError as error:
+        refuse(str(error))
+    try:
         paths.create()
     except ConfigurationError as error:
         notify.refuse_run(spec, str(error))

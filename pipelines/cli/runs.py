@@ -249,12 +249,11 @@ def prune(keep: int, dry_run: bool, root: str | None) -> None:
     with refusing_errors():
         for folder in runs_lib.find_roots(root):
             plan = pruning.make_plan(folder, runs_lib.list_runs([folder]), keep)
-            text = f"{len(plan.runs)} runs, {len(plan.folders)} folders, {plan.num_bytes / 1e6:.1f} MB"
-            if dry_run:
-                click.echo("\n".join([f"{folder}: would remove {text}", *map(str, plan.folders)]))
-                continue
-            pruning.prune(folder, keep)
-            click.echo(f"{folder}: removed {text}")
+            what = "would remove" if dry_run else "removes"
+            size = f"{len(plan.runs)} runs, {len(plan.folders)} folders, {plan.num_bytes / 1e6:.1f} MB"
+            click.echo("\n".join([f"{folder}: {what} {size}", *(map(str, plan.folders) if dry_run else ())]))
+            if not dry_run:
+                pruning.prune(folder, keep)
 
 
 def _cancel_local(run: "Run") -> str:

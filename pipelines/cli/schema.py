@@ -61,11 +61,10 @@ def accept(pipeline: str, run: str | None, root: str | None) -> None:
     if before == after:
         click.echo(f"{path}: the data agree with it")
         return
-    with runs_cli.refusing_errors():
-        from tfx_distribute.pipelines.targets.local import schemas
+    from tfx_distribute.trainer_module import atomic_files
 
-        schemas.write(after, path)
-    click.echo(f"{path}: has what is new in the data of run {found.id}")
+    atomic_files.write(str(path), after)
+    click.echo(f"{path}: has what is new in the data of run {found.id}; run again without --if-new")
     if not before:
         click.echo(f"write schema_file: {path.name} under data in {pipeline}, which the next runs are checked against")
 

@@ -8,7 +8,7 @@ from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
 from tfx_distribute.pipelines.targets.local import commands
-from tfx_distribute.pipelines.targets.local.runs import Artifact, Run
+from tfx_distribute.pipelines.targets.local.runs import Run
 
 FILE = "report.html"
 _LOG_BYTES = 1_000_000  # at the end of a log, where its last error is looked for
@@ -107,10 +107,11 @@ def find_sources(run: Run) -> artifacts.Sources:
     blessing, results = run.find("ModelBlessing"), run.find("TunerResults")
     has_thresholds = blessing is not None and "blessed" in blessing.properties
     search = results.properties if results else {}
+    resolved = [artifact.info for artifact in run.artifacts if artifact.is_resolved]
     return artifacts.Sources(
         statistics=_uri(run, "ExampleStatistics"),
         anomalies=_uri(run, "ExampleAnomalies"),
-        last_data=next((each.info.uri for each in run.artifacts if each.is_resolved and _has_data(each)), ""),
+        last_data=next((each.uri for each in resolved if each.type == "ExampleAnomalies"), ""),
         model_run=_uri(run, "ModelRun"),
         evaluation=_uri(run, "ModelEvaluation"),
         trials=_uri(run, "TunerResults"),
@@ -132,11 +133,6 @@ def describe_data(run: Run) -> dict[str, str]:
     """Returns the spans of the data, and which examples were left out, if any."""
     examples = run.find("Examples")
     return describe_examples(examples.properties) if examples else {}
-
-
-def _has_data(artifact: Artifact) -> bool:
-    """Returns True for what ExampleValidator has validated, with its statistics."""
-    return artifact.info.type == "ExampleAnomalies"
 
 
 def _uri(run: Run, type_name: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx.utils import io_utils
 
 from tfx_distribute.components.report.features import list_statistics
 from tfx_distribute.pipelines.targets.local.runs import Run
@@ -79,8 +78,3 @@ def _update(schema: schema_pb2.Schema, statistics: Sequence[Any]) -> schema_pb2.
     kept.feature.extend(feature for feature in schema.feature if feature.name not in new)
     kept.string_domain.extend(domain for domain in schema.string_domain if domain.name not in domains)
     return update(kept)
-
-
-def write(text: str, path: Path) -> None:
-    """Writes a schema file at once."""
-    io_utils.write_string_file(str(path), text)

@@ -8,7 +8,7 @@ import click
 
 from tfx_distribute.pipelines import compare as defaults
 from tfx_distribute.pipelines.cli import shell
-from tfx_distribute.pipelines.cli.options import FAILED, INTERRUPTED, INVALID, PIPELINE, refuse
+from tfx_distribute.pipelines.cli.options import FAILED, INTERRUPTED, INVALID, PIPELINE, STOPPED, refuse
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ def _run(module: "Module", paths: "RunPaths", folder: "Path", console: "Console"
                         else:
                             view.node_failed(title, f"failed: {outcomes[index].reason}")
             except runner.NodeError as error:
-                view.node_failed(error.node)
-                console.print(node_errors.explain(error.__cause__ or error, module.file.parent), markup=False, style="red")
-                return FAILED
+                view.node_failed(error.node, "stopped" if error.rejection else "failed")
+                text = error.rejection or node_errors.explain(error.__cause__ or error, module.file.parent)
+                console.print(text, markup=False, style="red")
+                return STOPPED if error.rejection else FAILED
     return FAILED if any(each.status == "failed" for each in outcomes) else 0

@@ -57,6 +57,7 @@ def test_workers_are_compared_on_the_same_data(command, request, tmp_path):
         "DigitsExampleGen",
         "StatisticsGen",
         "SchemaGen",
+        "ExampleValidator",
         "Transform",
         "Sharder",
     }

@@ -256,7 +256,7 @@ def test_trials_are_custom_jobs_and_outlive_their_step(cloud, forked_trainings):
     }
     compiled = cloud.compiled("digits", "strategy=multi_worker_mirrored", "num_workers=2", tune=tune)
     document, job_id = cloud.submitted(compiled)
-    steps = {"DigitsExampleGen", "StatisticsGen", "SchemaGen", "Transform", "Sharder", "Tuner"}
+    steps = {"DigitsExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform", "Sharder", "Tuner"}
     with ThreadPoolExecutor(1) as fate:
         struck = fate.submit(kill_step, cloud, 1)
         run = cloud.pipelines.run(document, job_id, only=steps)

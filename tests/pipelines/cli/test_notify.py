@@ -95,6 +95,7 @@ def test_a_folder_in_use_is_not_news(command, file, receiver, tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(600)  # several runs
 def test_runs_that_end_badly(command, file, receiver, tmp_path):
     """What cannot be sent changes nothing but a line."""
     root = ("--root", tmp_path / "runs")
@@ -128,6 +129,7 @@ def test_runs_that_end_badly(command, file, receiver, tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(600)  # several runs
 def test_a_model_that_recovers(command, receiver, tmp_path):
     made = command("init", tmp_path / "iris")
     assert made.code == 0, made.output

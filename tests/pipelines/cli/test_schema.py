@@ -20,6 +20,7 @@ def write_cities(folder, *cities):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(600)  # several runs
 def test_a_run_is_stopped_and_its_data_accepted(command, tmp_path):
     file, root = tmp_path / "pipeline.yaml", ("--root", tmp_path / "runs")
     (tmp_path / "model.py").write_text("def build_model(context): ...\n")

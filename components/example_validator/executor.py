@@ -58,7 +58,7 @@ class Executor(executor.Executor):
         output.split_names, output.span = artifact_utils.encode_split_names(splits), statistics.span
         by_split = {split: stats_artifact_utils.load_statistics(statistics, split).proto() for split in splits}
         baseline = input_dict.get(names.BASELINE)
-        lines, blessed, is_schema_behind = rules_lib.describe_unknown(schema, rules), {}, False
+        lines, blessed, is_schema_outdated = rules_lib.describe_unknown(schema, rules), {}, False
         for split, proto in by_split.items():
             anomalies = tfdv.validate_statistics(
                 proto,
@@ -67,9 +67,9 @@ class Executor(executor.Executor):
                 serving_statistics=by_split.get("eval") if split == "train" else None,
                 custom_validation_config=exec_properties.get(standard_component_specs.CUSTOM_VALIDATION_CONFIG_KEY),
             )
-            for feature, reason in rules_lib.find_stopping(anomalies, rules):
+            for feature, reason in rules_lib.apply(anomalies, rules):
                 lines.append(f"{feature or 'all examples'} ({split}): {reason.description.strip()}")
-                is_schema_behind |= reason.type not in rules_lib.COMPARED
+                is_schema_outdated |= reason.type not in rules_lib.COMPARED
             _write(output.uri, split, proto, anomalies)
             blessed[split] = int(not anomalies.anomaly_info and not anomalies.HasField("dataset_anomaly_info"))
         output.set_json_value_custom_property(executor.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
@@ -78,7 +78,7 @@ class Executor(executor.Executor):
             # TFX removes the output of a node that fails.
             io_utils.copy_dir(output.uri, names.stopped_folder(output.uri))
             message = "\n  ".join(["the data were rejected, and the run stopped before training:", *lines])
-            advice = _ADVICE.format(_OF_SCHEMA if is_schema_behind else "")
+            advice = _ADVICE.format(_OF_SCHEMA if is_schema_outdated else "")
             result.execution_result.code = names.STOPPED
             result.execution_result.result_message = f"{message}\n{advice}"
             return result

@@ -58,10 +58,10 @@ class ValidationRules:
           feature: The feature's name; empty for all examples.
           kind: Its number in `AnomalyInfo.Type`.
         """
+        if kind in COMPARED:
+            return True
         action = self.anomalies.get(feature) or self.anomalies.get(ALL_FEATURES)
-        if kind in COMPARED or not action:
-            return kind in COMPARED or kind in _MISSING_OR_WRONG_TYPE
-        return action == FAIL
+        return action == FAIL if action else kind in _MISSING_OR_WRONG_TYPE
 
 
 def with_thresholds(schema: schema_pb2.Schema, rules: ValidationRules) -> schema_pb2.Schema:
@@ -101,14 +101,15 @@ def describe_unknown(schema: schema_pb2.Schema, rules: ValidationRules) -> list[
     ]
 
 
-def find_stopping(anomalies: anomalies_pb2.Anomalies, rules: ValidationRules) -> list[tuple[str, Any]]:
-    """Returns feature and reason of the anomalies that stop a run.
-
-    Sets the severity of each anomaly: an error if it stops the run, else a warning.
+def apply(anomalies: anomalies_pb2.Anomalies, rules: ValidationRules) -> list[tuple[str, Any]]:
+    """Sets the severity of anomalies: an error if they stop a run, else a warning.
 
     Args:
       anomalies: The anomalies of a split, which are changed.
       rules: What stops a run.
+
+    Returns:
+      Feature and reason of those that stop it.
     """
     infos = dict(anomalies.anomaly_info)
     if anomalies.HasField("dataset_anomaly_info"):

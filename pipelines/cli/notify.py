@@ -1,4 +1,4 @@
-"""Defines the command `notify`, and tells somebody how a run ended."""
+"""Defines the command `notify`, and sends notifications about runs."""
 
 import contextlib
 import logging
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @PIPELINE
-@click.option("--test", is_flag=True, help="Send a message that says that it is a test.")
+@click.option("--test", is_flag=True, help="Send a test notification.")
 def notify(pipeline: str, test: bool) -> None:
-    """Shows who is told how a run on this machine ended.
+    """Shows where notifications about runs on this machine go.
 
-    With --test, sends each of them a message. Exit code 1 means that one was not sent.
+    With --test, sends one to each address. Exit code 1 means that one was not sent.
     """
     from tfx_distribute.pipelines.spec import loader
 
@@ -66,7 +66,7 @@ def warn_if_missing(spec: "PipelineSpec") -> None:
 
 
 def refuse_run(spec: "PipelineSpec", text: str) -> NoReturn:
-    """Refuses a run, as `refuse` does, and tells that it has failed."""
+    """Refuses a run, as `refuse` does, and sends a notification that it has failed."""
     from tfx_distribute.pipelines.notify.message import Ending
 
     try:
@@ -77,9 +77,9 @@ def refuse_run(spec: "PipelineSpec", text: str) -> NoReturn:
 
 
 def tell_end(spec: "PipelineSpec", paths: "RunPaths", console: "Console", ending: "Ending") -> None:
-    """Tells how a run ended, to whom the pipeline file says.
+    """Sends the notifications about a run that has ended.
 
-    What could not be sent is printed and logged, and does not change how the run ended.
+    Those that cannot be sent are printed and logged, and do not change the exit code.
     """
     for failure in _tell(spec, paths, ending):
         console.print(f"Warning: {failure}", style="yellow", markup=False)
@@ -98,7 +98,7 @@ def _tell(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "
         return _send(spec.notify, message.compose(replace(facts, outcome=outcome))) if outcome else ()
     except (Exception, KeyboardInterrupt) as error:
         logging.getLogger(__name__).exception("notify")
-        return [f"nobody was told how the run ended: {type(error).__name__}"]
+        return [f"no notification was sent: {type(error).__name__}"]
 
 
 def _send(settings: "Notify", message: "Message") -> list[str]:

@@ -248,12 +248,13 @@ def prune(keep: int, dry_run: bool, root: str | None) -> None:
 
     with refusing_errors():
         for folder in runs_lib.find_roots(root):
-            plan = pruning.make_plan(folder, runs_lib.list_runs([folder]), keep)
-            what = "would remove" if dry_run else "removes"
+            if dry_run:
+                plan = pruning.make_plan(folder, runs_lib.list_runs([folder]), keep)
+                shown = ["would remove", *map(str, plan.folders)]
+            else:
+                plan, shown = pruning.prune(folder, keep), ["removed"]
             size = f"{len(plan.runs)} runs, {len(plan.folders)} folders, {plan.num_bytes / 1e6:.1f} MB"
-            click.echo("\n".join([f"{folder}: {what} {size}", *(map(str, plan.folders) if dry_run else ())]))
-            if not dry_run:
-                pruning.prune(folder, keep)
+            click.echo("\n".join([f"{folder}: {shown[0]} {size}", *shown[1:]]))
 
 
 def _cancel_local(run: "Run") -> str:

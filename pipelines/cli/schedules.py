@@ -12,8 +12,6 @@ from tfx_distribute.pipelines.cli.remote import REMOTE_TARGETS, TARGET
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.remote_runs import ScheduleChange
 
-SCHEDULE = click.argument("schedule")
-
 
 @click.group()
 def schedules() -> None:
@@ -43,39 +41,30 @@ def list_(target_name: str, limit: int, output: str, **options: Any) -> None:
         click.echo("there are no schedules", err=True)
 
 
-@schedules.command()
-@SCHEDULE
-@TARGET
-def pause(schedule: str, target_name: str, **options: Any) -> None:
-    """Pauses a schedule, so that it starts no runs; those that run go on."""
-    _change(schedule, target_name, options, "pause")
-    click.echo(f"{schedule}: paused")
+def _make_command(change: "ScheduleChange", done: str, text: str) -> click.Command:
+    """Makes the command that changes a schedule.
+
+    Args:
+      change: The change, which names the command.
+      done: What it prints that has happened.
+      text: Its help.
+    """
+
+    @click.command(change, help=text)
+    @click.argument("schedule")
+    @TARGET
+    def command(schedule: str, target_name: str, **options: Any) -> None:
+        platform = runs_cli.open_platform(target_name, None, options)
+        with runs_cli.refusing_errors(), quiet():
+            platform.change_schedule(schedule, change)
+        click.echo(f"{schedule}: {done}")
+
+    return command
 
 
-@schedules.command()
-@SCHEDULE
-@TARGET
-def resume(schedule: str, target_name: str, **options: Any) -> None:
-    """Resumes a schedule that was paused."""
-    _change(schedule, target_name, options, "resume")
-    click.echo(f"{schedule}: resumed")
-
-
-@schedules.command()
-@SCHEDULE
-@TARGET
-def delete(schedule: str, target_name: str, **options: Any) -> None:
-    """Deletes a schedule; its runs stay."""
-    _change(schedule, target_name, options, "delete")
-    click.echo(f"{schedule}: deleted")
-
-
-def _change(schedule: str, target_name: str, options: dict[str, Any], change: "ScheduleChange") -> None:
-    platform = runs_cli.open_platform(target_name, None, options)
-    with runs_cli.refusing_errors(), quiet():
-        platform.change_schedule(schedule, change)
-
-
+schedules.add_command(_make_command("pause", "paused", "Pauses a schedule: it starts no runs; those that run go on."))
+schedules.add_command(_make_command("resume", "resumed", "Resumes a schedule that was paused."))
+schedules.add_command(_make_command("delete", "deleted", "Deletes a schedule; its runs stay."))
 for _target in REMOTE_TARGETS.values():
-    for _command in (list_, pause, resume, delete):
+    for _command in schedules.commands.values():
         add_options(_command, runs_cli.run_options(_target))

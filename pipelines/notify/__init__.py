@@ -1,1 +1,1 @@
-"""Tells somebody how a run on this machine ended."""
+"""Sends notifications about runs on this machine."""

@@ -1,4 +1,4 @@
-"""Makes the message that tells how a run on this machine ended.
+"""Composes the notification about a run on this machine.
 
 Imports neither TFX nor apprise: it computes a text from values.
 """
@@ -112,7 +112,7 @@ def find_outcome(code: int, last_outcome: str = "succeeded") -> str:
 
 
 def choose_outcome(outcome: str, when: Collection[str]) -> str:
-    """Returns the outcome to tell; empty if nobody wants to be told of it.
+    """Returns the outcome to send a notification for; empty if none is wanted.
 
     A run that has recovered has succeeded, too.
     """

@@ -28,7 +28,7 @@ def describe_missing(variable: str) -> str:
     """Returns a warning if an environment variable has no address; empty if it has."""
     if read_addresses(variable):
         return ""
-    return f"notify.urls: the environment variable {variable} is not set, so that nobody is told how a run ended"
+    return f"notify.urls: the environment variable {variable} is not set, so no notification is sent"
 
 
 def send(message: Message, addresses: Sequence[str], timeout: float = TIMEOUT) -> list[str]:

@@ -185,8 +185,8 @@ class Validate(SpecModel):
     """Name of a feature -> largest distance between its distributions in the splits
     `train` and `eval`; a larger one stops the run."""
     stop_on_anomalies: bool = True
-    """False lets a run pass whatever its data are, and later runs are compared with
-    it; a pipeline parameter."""
+    """If false, no anomaly stops the run, and later runs are compared with its data; a
+    pipeline parameter."""
 
 
 class Transform(SpecModel):
@@ -403,16 +403,16 @@ Outcome = Literal["succeeded", "failed", "stopped", "not_blessed", "recovered"]
 
 
 class Notify(SpecModel):
-    """Messages that tell somebody how a run on this machine ended.
+    """Notifications about how runs on this machine end.
 
     A run that Ctrl-C or SIGTERM has ended sends none.
     """
 
     # Not `on`, which YAML 1.1 reads as true.
     when: list[Outcome] = Field(default=["failed", "stopped", "not_blessed", "recovered"], min_length=1)
-    """Outcomes to tell: `failed` (a component failed, or the run was refused),
-    `stopped` (its data were rejected), `not_blessed` (the model did not meet its
-    thresholds), `recovered` (it succeeded, and the run before it did not), or
+    """Outcomes to send a notification for: `failed` (a component failed, or the run was
+    refused), `stopped` (its data were rejected), `not_blessed` (the model did not meet
+    its thresholds), `recovered` (it succeeded, and the run before it did not), or
     `succeeded`."""
     urls: str
     """Name of an environment variable with the addresses, in the form of
@@ -464,7 +464,8 @@ class PipelineSpec(SpecModel):
     push: Push | None = None
     """Settings of Pusher. Without this key, no model is pushed."""
     notify: Notify | None = None
-    """Who is told how a run on this machine ended. Without this key, nobody."""
+    """Notifications about how runs on this machine end. Without this key, none are
+    sent."""
     beam: Beam = Beam()
     """Where the Beam pipelines of all components run."""
     resources: dict[str, MachineSpec] = Field(default_factory=dict)

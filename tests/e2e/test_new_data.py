@@ -1,20 +1,11 @@
 """Runs a pipeline as new days of data come, and for past ones."""
 
-import random
 import re
 
 import pytest
+from daily_data import write_day
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # three runs
-
-
-def write_day(folder, name):
-    """Writes a day's rows, whose label is a text."""
-    numbers = random.Random(name)  # noqa: S311 (data)
-    pairs = [(numbers.random(), numbers.random()) for _ in range(200)]
-    rows = [f"{x:.3f},{y:.3f},{'yes' if x + y > 1 else 'no'}" for x, y in pairs]
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.csv").write_text("\n".join(["x,y,label", *rows]) + "\n")
 
 
 def test_new_days_and_past_ones(command, tmp_path):

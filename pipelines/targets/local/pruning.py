@@ -27,16 +27,12 @@ class Plan:
     Attributes:
       runs: The runs that lose files, the latest first.
       folders: What to remove.
+      num_bytes: Size of all files in the folders.
     """
 
     runs: tuple[Run, ...]
     folders: tuple[Path, ...]
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of all files in the folders."""
-        files = (file for folder in self.folders for file in folder.rglob("*"))
-        return sum(file.lstat().st_size for file in files if not file.is_dir())
+    num_bytes: int
 
 
 def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
@@ -74,7 +70,8 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
     for folder in artifacts.glob(f"*/{_CHECKPOINTS}/*"):
         if folder.is_dir() and max(file.stat().st_mtime for file in (folder, *folder.iterdir())) < oldest:
             folders[folder] = None
-    return Plan(tuple(losing.values()), tuple(folders))
+    files = (file for folder in folders for file in folder.rglob("*") if not file.is_dir())
+    return Plan(tuple(losing.values()), tuple(folders), sum(file.lstat().st_size for file in files))
 
 
 def prune(root: Path, keep: int) -> Plan:

@@ -1,4 +1,4 @@
-"""Tests that somebody is told how a run ended."""
+"""Tests notifications about runs."""
 
 import re
 
@@ -71,7 +71,7 @@ def test_a_missing_variable_is_a_warning(command, file, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     validated = command("validate", file)
     assert validated.code == 0
-    assert f"Warning: notify.urls: the environment variable {VARIABLE} is not set, so that" in validated.output
+    assert f"Warning: notify.urls: the environment variable {VARIABLE} is not set, so no" in validated.output
 
 
 def test_a_run_that_is_refused(command, file, receiver):
@@ -126,23 +126,3 @@ def test_runs_that_end_badly(command, file, receiver, tmp_path):
     logs = [(tmp_path / "runs" / "logs" / name.name / "run.log").read_text() for name in (tmp_path / "runs/logs").iterdir()]
     assert any("not sent to json://127.0.0.1" in log for log in logs)
     assert not [secret for secret in ("s3cret", "t0ken", "k3yk3y") if secret in "".join([failed.output, *logs])]
-
-
-@pytest.mark.e2e
-@pytest.mark.timeout(600)  # several runs
-def test_a_model_that_recovers(command, receiver, tmp_path):
-    made = command("init", tmp_path / "iris")
-    assert made.code == 0, made.output
-    file, root = tmp_path / "iris" / "pipeline.yaml", ("--root", tmp_path / "runs")
-    text = re.sub("epochs: .*", "epochs: 1", file.read_text()) + NOTIFY
-    for bound, code in (("1.5", 3), ("0", 0), ("0", 0)):
-        file.write_text(text.replace("lower_bound: 0.33", f"lower_bound: {bound}"))
-        done = command("run", file, *root)
-        assert done.code == code, done.output
-    bad, recovered = receiver.messages  # the third has only succeeded
-    assert (bad["title"], bad["type"]) == ("iris: not blessed", "failure")
-    assert (recovered["title"], recovered["type"]) == ("iris: recovered", "success")
-    (value,) = re.findall(r"^SparseCategoricalAccuracy: (\S+) \(>= 1.5 not met\)$", bad["message"], re.MULTILINE)
-    assert re.search(r"^model: .*/model/\d+ \(not pushed\)$", bad["message"], re.MULTILINE)
-    assert f"\nSparseCategoricalAccuracy: {value} (>= 0 met; last run {value})\n" in recovered["message"]
-    assert f"\nmodel: {tmp_path}/runs/serving/" in recovered["message"]

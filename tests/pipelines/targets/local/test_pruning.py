@@ -100,4 +100,4 @@ def test_the_command(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / runs.METADATA_FILE).touch()
     done = CliRunner().invoke(main, ["runs", "prune", "--keep", "1"])
-    assert (done.exit_code, done.output) == (0, "runs/mine: removes 0 runs, 0 folders, 0.0 MB\n")
+    assert (done.exit_code, done.output) == (0, "runs/mine: removed 0 runs, 0 folders, 0.0 MB\n")

@@ -1,25 +1,12 @@
 """Runs a pipeline each morning for a while, in which what happens every day happens."""
 
-import random
 import re
 
 import pytest
 import webhook
+from daily_data import write_day
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # seven runs
-
-
-def write_day(folder, day, shift=0.0, columns=("x", "y", "label"), is_noise=False):
-    """Writes a day's rows, whose label is a text."""
-    numbers = random.Random(day)  # noqa: S311 (data)
-    rows = []
-    for _ in range(400):
-        x, y = numbers.random(), numbers.random()
-        label = numbers.choice(["yes", "no"]) if is_noise else "yes" if x + y > 1 else "no"
-        values = {"x": f"{x + shift:.3f}", "y": f"{y:.3f}", "label": label}
-        rows.append(",".join(values[column] for column in columns))
-    folder.mkdir(exist_ok=True)
-    (folder / f"2026-11-{day:02}.csv").write_text("\n".join([",".join(columns), *rows]) + "\n")
 
 
 def served_version(command, root):
@@ -29,7 +16,7 @@ def served_version(command, root):
 
 def test_mornings(command, tmp_path, monkeypatch):
     days, file, root = tmp_path / "days", tmp_path / "mine" / "pipeline.yaml", ("--root", tmp_path / "runs")
-    write_day(days, 1)
+    write_day(days, "2026-11-01")
     made = command("init", tmp_path / "mine", "--from", days / "2026-11-01.csv", "--label", "label")
     assert made.code == 0, made.output
     text = re.sub(r"csv: .*", f"csv: {days}/{{YYYY}}-{{MM}}-{{DD}}.csv", file.read_text())
@@ -49,26 +36,26 @@ def test_mornings(command, tmp_path, monkeypatch):
         assert command("schema", "accept", file, *root).code == 0
         file.write_text(text.replace("  splits:", "  schema_file: schema.pbtxt\n  splits:"))
         assert "no new span: 2026-11-01 is the newest" in morning(code=0)
-        write_day(days, 2)
+        write_day(days, "2026-11-02")
         morning(code=0)
 
-        write_day(days, 3, columns=("x", "label"))
+        write_day(days, "2026-11-03", columns=("x", "label"))
         assert "y (train): Column is completely missing" in morning(code=4)
         assert "2026-11-03 is the newest, and run" in morning(code=0), "nobody is told each hour"
         (days / "2026-11-03.csv").unlink()
         assert "span 2026-11-03 does not exist" in command("run", file, *root, "-p", "span=2026-11-03").output
 
-        write_day(days, 4, shift=1.0)
+        write_day(days, "2026-11-04", shift=1.0)
         assert "x (train): The approximate Jensen-Shannon divergence between current and previous is" in morning(code=4)
         accepted = command("run", file, *root, "-p", "stop_on_anomalies=false")
         assert accepted.code == 0, accepted.output
         served = served_version(command, root)
 
-        write_day(days, 5, shift=1.0, is_noise=True)
+        write_day(days, "2026-11-05", shift=1.0, is_noise=True)
         morning(code=3)
         assert served_version(command, root) == served, "that of the day before"
 
-        write_day(days, 6, shift=1.0)
+        write_day(days, "2026-11-06", shift=1.0)
         morning(code=0)
         assert served_version(command, root) != served
         assert command("models", "rollback", served, *root).code == 0
@@ -91,6 +78,9 @@ def test_mornings(command, tmp_path, monkeypatch):
     assert "span 2026-11-03 does not exist" in bodies[3]
     assert "Jensen-Shannon divergence" in bodies[4]
     assert re.search(r"SparseCategoricalAccuracy: \S+ \(>= 0.75 not met; last run \S+\)", bodies[6])
+    assert "(not pushed)" in bodies[6]
+    kinds = [message["type"] for message in told.messages]
+    assert kinds == ["success"] * 2 + ["failure"] * 3 + ["success", "failure", "success"]
     pruned = command("runs", "prune", "--keep", "1", *root)
     assert pruned.code == 0, pruned.output
     states = re.findall(r"^\S+ +mine +(\w+)", command("runs", "list", *root).output, re.MULTILINE)

@@ -64,8 +64,10 @@ def accept(pipeline: str, run: str | None, root: str | None) -> None:
     from tfx_distribute.trainer_module import atomic_files
 
     atomic_files.write(str(path), after)
-    click.echo(f"{path}: has what is new in the data of run {found.id}; run again without --if-new")
-    if not before:
+    if before:
+        click.echo(f"{path}: has what is new in the data of run {found.id}; run again without --if-new")
+    else:
+        click.echo(f"{path}: written from the data of run {found.id}")
         click.echo(f"write schema_file: {path.name} under data in {pipeline}, which the next runs are checked against")
 
 

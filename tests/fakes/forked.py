@@ -81,6 +81,10 @@ class ForkedProcess:
         """Kills it, if it still runs."""
         self.send_signal(signal.SIGKILL)
 
+    def terminate(self) -> None:
+        """Ends it, if it still runs."""
+        self.send_signal(signal.SIGTERM)
+
     def send_signal(self, number: int) -> None:
         """Sends it a signal, if it still runs."""
         if self.poll() is None:

@@ -131,7 +131,7 @@ class ForkServer:
     def close(self) -> None:
         """Kills all remaining training processes and ends the server."""
         if not self._ready:
-            self._process.kill()  # without processes; otherwise it would finish its import first
+            self._process.terminate()  # otherwise it would finish its import first
         if self._process.stdin and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()

@@ -17,7 +17,7 @@ from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
 from tfx_distribute.components.beam import caches, direct_runner
-from tfx_distribute.components.container import executor_io, latest_artifact
+from tfx_distribute.components.container import executor_io, kubeflow_services, latest_artifact
 from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files
@@ -104,10 +104,12 @@ def find_latest(
       metadata_service: `host:port` of the metadata store.
       pipeline: Name of the pipeline.
       pipeline_root: Address that its artifacts are written under.
-      type_name: Kubeflow's name of the type; see `latest_artifact.find`.
+      type_name: Kubeflow's name of the type; see `latest_artifact.select_latest`.
     """
-    launcher = latest_artifact.launcher_command()
-    uri = latest_artifact.find(metadata_service, pipeline, pipeline_root, launcher, type_name)
+    artifacts = kubeflow_services.list_artifacts(
+        metadata_service, kubeflow_services.PIPELINE_CONTEXT, pipeline, kubeflow_services.launcher_command()
+    )
+    uri = latest_artifact.select_latest(artifacts.get(type_name, ()), pipeline_root, type_name)
     logging.info("latest %s: %s", type_name, uri or "none")
     _write_output(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_ARTIFACT}"}})
 

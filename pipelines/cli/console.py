@@ -29,7 +29,7 @@ from tfx_distribute.pipelines.cli.progress_line import (
     format_seconds,
     format_training_line,
 )
-from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
 from tfx_distribute.trainer_module.reporting.progress import LOG_SECONDS, Progress, log_interval
@@ -392,7 +392,8 @@ def format_summary(result: "RunResult") -> Text:
 
 def format_verdict(result: "MetricResult") -> Text:
     """Formats a metric's thresholds and if they are met; empty without thresholds."""
-    return Text.assemble(_format_thresholds(result.metric), _format_verdict(result))
+    thresholds = result.metric.describe_thresholds()
+    return Text.assemble(f"{thresholds}  " if thresholds else "", _format_verdict(result))
 
 
 def _format_verdict(result: "MetricResult") -> Text:
@@ -412,19 +413,3 @@ def _format_verdict(result: "MetricResult") -> Text:
     reason = f"; not finite on {len(result.not_finite_on)} of them" if result.not_finite_on else ""
     reason += f"; weights add up to 0 or less on {len(result.weightless_on)} of them" if result.weightless_on else ""
     return Text((f"not met, also on {where}" if "" in result.failed_on else f"not met on {where}") + reason, "red")
-
-
-def _format_thresholds(metric: Metric) -> str:
-    parts = []
-    if metric.lower_bound is not None:
-        parts.append(f">= {metric.lower_bound:g}")
-    if metric.upper_bound is not None:
-        parts.append(f"<= {metric.upper_bound:g}")
-    if metric.change is not None:
-        bounds = [
-            f"{value:+g}{unit}"
-            for value, unit in ((metric.change.absolute, ""), (metric.change.relative, "x"))
-            if value is not None
-        ]
-        parts.append(f"change {' and '.join(bounds)}")
-    return f"{', '.join(parts)}  " if parts else ""

@@ -352,6 +352,16 @@ class Metric(SpecModel):
         """Returns True if a model can fail on this metric."""
         return any(value is not None for value in (self.lower_bound, self.upper_bound, self.change))
 
+    def describe_thresholds(self) -> str:
+        """Returns its thresholds, such as `>= 0.95, change +0.01`; empty without any."""
+        parts = [f">= {self.lower_bound:g}"] if self.lower_bound is not None else []
+        parts += [f"<= {self.upper_bound:g}"] if self.upper_bound is not None else []
+        if self.change is not None:
+            values = ((self.change.absolute, ""), (self.change.relative, "x"))
+            bounds = [f"{value:+g}{unit}" for value, unit in values if value is not None]
+            parts.append(f"change {' and '.join(bounds)}")
+        return ", ".join(parts)
+
 
 class Evaluate(SpecModel):
     """TFX Evaluator: metrics on held-out examples, and their thresholds."""

@@ -42,6 +42,7 @@ except errors.ConfigurationError as error:
     sys.exit(f"image: {{error}}")
 runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
+WHOLE = "exit-handler-1"  # kfp's name of a pipeline within one, whose end a step waits for
 SCHEMA_VERSION = "0.0.1"  # of `system.` types, as kfp writes it
 _TITLE = re.compile(r"^title: (system\.\w+)$", re.MULTILINE)
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9-]+")
@@ -347,6 +348,42 @@ def with_retries(pipeline: Document, tasks: Sequence[str], max_retries: int, **b
     return pipeline
 
 
+def with_exit_step(pipeline: Document, name: str, container: Document) -> Document:
+    """Adds a step that runs when all others have ended, however they ended.
+
+    As kfp's `dsl.ExitHandler`, it puts the others into a pipeline within this one.
+
+    Args:
+      pipeline: The pipeline.
+      name: Name of the step.
+      container: Its container, without what tells it the run: `--run-id` is added.
+
+    Raises:
+      ConfigurationError: A component has that name, or that of the pipeline within.
+    """
+    pipeline = copy.deepcopy(pipeline)
+    if taken := {name, WHOLE} & set(pipeline["components"]):
+        raise ConfigurationError(f"{taken.pop()}: is the name of what notifications need; give the component another id")
+    root = pipeline["root"]
+    parameters = root.get("inputDefinitions", {}).get("parameters", {})
+    pipeline["components"][WHOLE] = {"dag": root["dag"]}
+    inputs = {}
+    if parameters:
+        pipeline["components"][WHOLE]["inputDefinitions"] = {"parameters": copy.deepcopy(parameters)}
+        passed_on = {parameter: {"componentInputParameter": parameter} for parameter in parameters}
+        inputs = {"inputs": {"parameters": passed_on}}
+    root["dag"] = {"tasks": {WHOLE: _make_task(WHOLE, inputs)}}
+    run_id = {"inputDefinitions": {"parameters": {"run_id": {"parameterType": "STRING"}}}}
+    container = {**container, "args": ["--run-id", "{{$.inputs.parameters['run_id']}}", *container["args"]]}
+    task = {
+        "inputs": {"parameters": {"run_id": {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}}},
+        "dependentTasks": [WHOLE],
+        "triggerPolicy": {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"},
+    }
+    _add_task(pipeline, name, run_id, {"container": container}, task)
+    return pipeline
+
+
 def with_legal_names(pipeline: Document) -> Document:
     """Renames tasks and components to names that Argo, which runs them, accepts.
 
@@ -451,6 +488,11 @@ def _split_tfx_arguments(tfx_args: Sequence[str]) -> tuple[str, list[str]]:
         named[beam_args[0]] = beam_args[1]
         del beam_args[:2]
     return named["--executor_class_path"], beam_args
+
+
+def list_tasks(pipeline: Document) -> list[str]:
+    """Returns the names of all tasks, those of pipelines within this one included."""
+    return sorted(name for dag in _iterate_dags(pipeline) for name in dag["tasks"])
 
 
 def _get_tasks(pipeline: Document) -> Document:

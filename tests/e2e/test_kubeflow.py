@@ -6,6 +6,7 @@ compiled document, each step's command, TFX, Beam, TensorFlow and ML Metadata ar
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+import webhook as webhooks
 import yaml
-from kubeflow_pipelines import KubeflowPipelines
+from kfp_api import KfpApi
+from kubeflow_pipelines import KubeflowPipelines, StepError
 from metadata_service import MetadataService
 from step_processes import StepProcesses
 
@@ -43,6 +46,7 @@ class Installation:
         text = (EXAMPLES / "digits" / "kind.yaml").read_text().replace("/shared", str(self.claim))
         shown = yaml.safe_load(text)
         shown["targets"]["kubeflow"]["metadata_service"] = self.pipelines.metadata.address
+        shown["targets"]["kubeflow"]["api_service"] = self.pipelines.api.url.removeprefix("http://")
         document = yaml.safe_load(file.read_text())
         document |= {name: shown[name] for name in ("push", "resources", "targets")}
         file.write_text(yaml.safe_dump(document | changes))
@@ -59,9 +63,15 @@ def installation(tmp_path, forked):
     claim.mkdir()
     (tmp_path / "kfp").mkdir()
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with MetadataService() as metadata:
+    with MetadataService() as metadata, KfpApi() as api:
         steps = StepProcesses(tmp_path / "kfp", forked, {"PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2"})
-        yield Installation(tmp_path, claim, steps, KubeflowPipelines(steps, metadata))
+        yield Installation(tmp_path, claim, steps, KubeflowPipelines(steps, metadata, api=api))
+
+
+@pytest.fixture
+def webhook():
+    with webhooks.receiving() as running:
+        yield running
 
 
 def pushed(installation: Installation) -> list[Path]:
@@ -85,18 +95,23 @@ def check_report(installation: Installation, outputs: dict) -> None:
     assert 10 < len(curve) <= 101
 
 
-def test_taxi_in_steps_with_cache_and_baseline(installation, command):
-    """Trains in the step; inspects the data in each run; reuses unchanged results."""
+def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
+    """Trains in the step; inspects the data in each run; reuses unchanged results.
+
+    Then the data drift, and each run tells how it ended.
+    """
     data = installation.claim / "data"
+    notify = {"urls": "NOTIFY_URLS", "when": ["succeeded", "stopped"]}
+    installation.steps.environment = {**installation.steps.environment, "NOTIFY_URLS": webhook.address}
     shutil.copytree(Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple", data)
     evaluate = yaml.safe_load((EXAMPLES / "taxi" / "pipeline.yaml").read_text())["evaluate"]
     evaluate["metrics"]["ConfusionMatrixPlot"] = {}
     csv = {"csv": str(data), "splits": {"train": 2, "eval": 1}}
     drift = {"drift": {"fare": 0.1, "payment_type": 0.1}}
-    package = installation.package(command, "taxi", data=csv, evaluate=evaluate, validate=drift)
+    package = installation.package(command, "taxi", data=csv, evaluate=evaluate, validate=drift, notify=notify)
     installation.pipelines.output_file = "tmp"  # as before 2.15
     # One for each command of the entrypoint.
-    installation.steps.new_processes = ("CsvExampleGen-input", "latest-blessed-model", "Evaluator")
+    installation.steps.new_processes = ("CsvExampleGen-input", "latest-blessed-model", "Evaluator", "notify")
     first = installation.pipelines.run(package, {}, ROOT)
     assert first.cached == []
     assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-artifact"}
@@ -107,6 +122,15 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     examples = first.outputs["CsvExampleGen"]["examples"]["metadata"]
     assert "total_bytes" in examples["input_fingerprint"]
     check_report(installation, first.outputs["Evaluator"])
+    message = webhook.messages.pop()
+    assert message["title"] == "taxi: succeeded"
+    for shown in (
+        r"^run: [0-9a-f-]{36}$",
+        r"^AUC: 0\.[89]\d+ \(>= 0\.8, change -0\.01\)$",
+        rf"^model: {pushed(installation)[0].parent}$",
+    ):
+        assert re.search(shown, message["message"], re.M), message
+    assert not webhook.messages
 
     installation.steps.new_processes = ()
     second = installation.pipelines.run(package, {}, ROOT)
@@ -121,6 +145,16 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command):
     metadata = second.outputs["Evaluator"]["blessing"]["metadata"]
     assert metadata["unusable_baseline"] == "it is the new model itself, which was blessed before"
     assert metadata["blessed"] == 1
+    assert webhook.messages.pop()["title"] == "taxi: succeeded"
+
+    (file,) = data.glob("*.csv")
+    file.write_text(file.read_text().replace("Credit Card", "Cash"))
+    with pytest.raises(StepError, match="payment_type") as stopped:
+        installation.pipelines.run(package, {}, ROOT)
+    assert stopped.value.step == "ExampleValidator"
+    message = webhook.messages.pop()
+    assert (message["title"], message["type"]) == ("taxi: stopped", "failure")
+    assert "reason: ExampleValidator: " in message["message"]
 
 
 def test_digits_go_on_from_the_latest_blessed_model(installation, command):

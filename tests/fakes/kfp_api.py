@@ -215,6 +215,15 @@ class KfpApi:
             run.state, run.error = state, error
             run.tasks.update(tasks or {})
 
+    def add_run(self, run_id: str, text: str) -> None:
+        """Adds a run of a pipeline that was not uploaded."""
+        spec = read_package(text)
+        name = spec["pipelineInfo"]["name"]
+        package, experiment = Package(name, name, text, spec), self.experiments[0]
+        place = (experiment["display_name"], experiment["experiment_id"])
+        with self._lock:
+            self.runs[run_id] = Run(run_id, name, package, {"pipeline_id": name}, {}, *place, SERVICE_ACCOUNT, "RUNNING")
+
     def fail(self, code: int, times: int = 1) -> None:
         """Makes the next requests fail with an error."""
         with self._lock:

@@ -19,11 +19,13 @@ from typing import Any, Protocol
 
 import yaml
 from google.protobuf import json_format, struct_pb2
+from kfp_api import KfpApi
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
 
 Document = dict[str, Any]
 
+_AT_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 SCHEMES = {"gs": "gcs", "s3": "s3", "minio": "minio"}  # -> a folder of each container
 
 
@@ -113,12 +115,14 @@ class KubeflowPipelines:
       metadata: Its metadata store.
       output_file: Where steps write their ExecutorOutput: `task-root`, as since 2.15,
         or `tmp`, as before.
+      api: Its API server, which knows the states of runs and of their steps.
       cache: Key of an execution -> its output artifacts and parameters.
     """
 
     steps: Steps
     metadata: MetadataService
     output_file: str = "task-root"
+    api: KfpApi = field(default_factory=KfpApi)
     cache: dict[str, tuple[dict[str, Document], Document]] = field(default_factory=dict)
 
     def run(
@@ -143,8 +147,10 @@ class KubeflowPipelines:
             raise ValueError(f"the platform spec speaks of executors that are not there: {unknown}")
         run_id = str(uuid.uuid4())
         name = pipeline["pipelineInfo"]["name"]
+        self.api.add_run(run_id, package)
         execution = _Execution(
             self,
+            run_id,
             pipeline,
             of_platform,
             f"{pipeline_root}/{name}/{run_id}",
@@ -155,7 +161,12 @@ class KubeflowPipelines:
         declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
         if unknown := set(parameters) - set(declared):
             raise ValueError(f"the pipeline has no parameters {unknown}")
-        execution.run_dag(pipeline["root"], _with_defaults(parameters, declared))
+        try:
+            execution.run_dag(pipeline["root"], _with_defaults(parameters, declared))
+        except StepError:
+            self.api.set_state(run_id, "FAILED")
+            raise
+        self.api.set_state(run_id, "SUCCEEDED")
         return execution.result
 
     def local(self, pod: str, uri: str) -> str:
@@ -171,6 +182,7 @@ class _Execution:
     """A run in progress."""
 
     backend: KubeflowPipelines
+    run_id: str
     pipeline: Document
     platform: Document  # label of an executor -> its KubernetesExecutorConfig
     root: str
@@ -179,8 +191,20 @@ class _Execution:
     result: Run
 
     def run_dag(self, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
-        """Runs a pipeline's tasks in dependency order; returns output artifacts."""
+        """Runs a pipeline's tasks in dependency order; returns output artifacts.
+
+        Then, or once one has failed, those that wait for its end, like Argo's hooks.
+        """
         tasks = component["dag"]["tasks"]
+        ends = {name: task for name, task in tasks.items() if task.get("triggerPolicy", {}).get("strategy") == _AT_END}
+        try:
+            return self._run_tasks({name: task for name, task in tasks.items() if name not in ends}, component, parameters)
+        finally:
+            for name, task in ends.items():
+                inner = self.pipeline["components"][task["componentRef"]["name"]]
+                self._run_task(name, task, inner, _resolve_inputs(task, inner, parameters, {}, {}, self.run_id))
+
+    def _run_tasks(self, tasks: Document, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
         artifacts: dict[str, dict[str, Document]] = {}
         produced: dict[str, Document] = {}
         waiting = dict(tasks)
@@ -191,8 +215,13 @@ class _Execution:
             for name in sorted(ready):
                 task = waiting.pop(name)
                 inner = self.pipeline["components"][task["componentRef"]["name"]]
-                task_inputs = _resolve_inputs(task, inner, parameters, artifacts, produced)
-                artifacts[name], produced[name] = self._run_task(name, task, inner, task_inputs)
+                task_inputs = _resolve_inputs(task, inner, parameters, artifacts, produced, self.run_id)
+                try:
+                    artifacts[name], produced[name] = self._run_task(name, task, inner, task_inputs)
+                except StepError:
+                    self.backend.api.set_state(self.run_id, "RUNNING", {name: "FAILED"})
+                    raise
+                self.backend.api.set_state(self.run_id, "RUNNING", {name: "SUCCEEDED"})
         wanted = component["dag"].get("outputs", {}).get("artifacts", {})
         return {
             name: artifacts[selector["producerSubtask"]][selector["outputArtifactKey"]]
@@ -267,6 +296,8 @@ class _Execution:
         }
         self.result.inputs[name] = copy.deepcopy(executor_input)
         placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}
+        for key, value in task_inputs["parameterValues"].items():
+            placeholders[f"{{{{$.inputs.parameters['{key}']}}}}"] = str(value)
         for kind in ("inputs", "outputs"):
             for key, listed in executor_input[kind]["artifacts"].items():
                 uri = listed["artifacts"][0]["uri"]
@@ -351,12 +382,14 @@ def _resolve_inputs(
     parameters: Mapping[str, Any],
     artifacts: Mapping[str, Mapping[str, Document]],
     produced: Mapping[str, Mapping[str, Any]],
+    run_id: str,
 ) -> Document:
     """Returns a task's inputs: `{"parameterValues": ..., "artifacts": ...}`."""
     values = {}
     for name, source in task.get("inputs", {}).get("parameters", {}).items():
         if "runtimeValue" in source:
-            values[name] = source["runtimeValue"]["constant"]
+            constant = source["runtimeValue"]["constant"]
+            values[name] = run_id if constant == "{{$.pipeline_job_uuid}}" else constant
         elif "componentInputParameter" in source:
             values[name] = parameters[source["componentInputParameter"]]
         else:

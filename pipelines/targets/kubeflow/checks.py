@@ -116,6 +116,12 @@ def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
                     f"targets.kubeflow.volumes: {volume.mount_path} hides {folder}, where the Dockerfile's image has "
                     f"{content}; write another mount_path, unless your image has it elsewhere"
                 )
+    variables = {variable for secret in settings.secrets for variable in secret.env}
+    if spec.notify and spec.notify.urls not in variables:
+        warnings.append(
+            f"notify.urls: no secret sets {spec.notify.urls} in the steps, so no notification is sent; write "
+            f"targets.kubeflow.secrets: [{{name: SECRET, env: {{{spec.notify.urls}: KEY}}}}]"
+        )
     launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
     trains_remotely = launcher.runs_remotely(distribution)
     for name, machine in spec.resources.items():

@@ -47,7 +47,7 @@ class Package:
     @property
     def num_steps(self) -> int:
         """Number of the pipeline's steps."""
-        return len(self.pipeline["root"]["dag"]["tasks"])
+        return len(self.pipeline["deploymentSpec"]["executors"])
 
     def to_text(self) -> str:
         """Returns both documents as YAML, as `kfp` reads and uploads them.

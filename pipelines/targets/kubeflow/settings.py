@@ -125,3 +125,6 @@ class KubeflowSettings(RemoteSettings):
     when training runs in the Trainer's step. Default none."""
     metadata_service: str = Field("metadata-grpc-service.kubeflow:8080", pattern=r"^[^:/]+:\d+$")
     """`host:port` of Kubeflow Pipelines' metadata store, as pods reach it."""
+    api_service: str = Field("ml-pipeline.kubeflow:8888", pattern=r"^[^:/]+:\d+$")
+    """`host:port` of the API of Kubeflow Pipelines, as pods reach it. The step of
+    `notify` asks there how a run ended."""

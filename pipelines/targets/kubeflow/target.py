@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
+    from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
 
@@ -102,6 +103,16 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.pipelines.targets.kubeflow import compiler
 
         return compiler.compile_pipeline(pipeline, settings, resources, defaults)
+
+    def compile(self, module: "Module", enable_cache: bool = True) -> Package:
+        """Compiles the pipeline, with a step that sends notifications, if any."""
+        package = super().compile(module, enable_cache)
+        if self.spec.notify is None:
+            return package
+        from tfx_distribute.pipelines.targets.kubeflow import compiler, exit_step
+
+        assert isinstance(package, compiler.Package)
+        return exit_step.add(package, self.spec, self.spec.notify, self.settings)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

@@ -65,12 +65,18 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         return checks.validate(self.spec)
 
     def find_warnings(self) -> list[str]:
-        """Returns which devices of the training machines are idle."""
+        """Returns which devices of the training machines are idle, and what is not done."""
         from tfx_distribute.pipelines.machines import machine_checks
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
         worker = machine_of(self.spec.resources, TRAINER)
-        return machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+        warnings = machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+        if self.spec.notify:
+            warnings.append(
+                "notify: no notification is sent about runs on Vertex AI; make an alerting policy of Cloud Monitoring on the "
+                "state of pipeline jobs"
+            )
+        return warnings
 
     def launcher_settings(self) -> "VertexTrainingSettings":
         """Returns the machines that train."""

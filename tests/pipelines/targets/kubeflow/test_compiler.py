@@ -51,7 +51,13 @@ def tuned(tmp_path_factory):
     return compiled(project(tmp_path_factory.mktemp("tuned"), "digits"), "base_model=gs://bucket/model")
 
 
-@pytest.fixture(params=["taxi", "digits", "tuned"])
+@pytest.fixture(scope="module")
+def notifying(tmp_path_factory):
+    """With a step at its end."""
+    return compiled(project(tmp_path_factory.mktemp("notifying"), "digits", notify={"urls": "NOTIFY_URLS"}))
+
+
+@pytest.fixture(params=["taxi", "digits", "tuned", "notifying"])
 def package(request):
     return request.getfixturevalue(request.param)
 

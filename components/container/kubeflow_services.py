@@ -1,0 +1,111 @@
+"""Reaches the services of Kubeflow Pipelines from a step: its metadata store."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ml_metadata import errors
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+
+from tfx_distribute.components.launchers import retry
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+
+# Kubeflow's types of the contexts of all runs of a pipeline, and of one run.
+PIPELINE_CONTEXT, RUN_CONTEXT = "system.Pipeline", "system.PipelineRun"
+METADATA, API = "metadata", "ml_pipeline"  # the services, as flags of the launcher name them
+TIMEOUT_SECONDS = 30.0
+# The same as in Kubeflow Pipelines' client. A few hundred runs exceed gRPC's default of
+# 4 MiB.
+MAX_ANSWER_BYTES = 100 << 20
+# For a store that starts again. Kubeflow Pipelines does not try a failed step again.
+RETRY_SECONDS = 40.0
+
+
+def launcher_command() -> list[str]:
+    """Returns the command line of Kubeflow's launcher, whose child a step is.
+
+    From version 2.15 on it has flags for TLS. Source: `initPodSpecPatch` in
+    https://github.com/kubeflow/pipelines/blob/master/backend/src/v2/driver/driver.go
+    """
+    command = Path(f"/proc/{os.getppid()}/cmdline").read_text(errors="replace")
+    own, _, _ = command.partition("\0--\0")  # then comes that of the step
+    return own.split("\0")
+
+
+def uses_tls(service: str, launcher: Sequence[str]) -> bool:
+    """Returns True if a service is behind TLS, as the launcher's command line says.
+
+    Args:
+      service: `METADATA` or `API`.
+      launcher: The command line.
+    """
+    flag = f"--{service}_tls_enabled"
+    return flag in launcher or f"{flag}=true" in launcher
+
+
+def find_authority(launcher: Sequence[str]) -> str:
+    """Returns the file of the authority that certificates are of; empty for public ones."""
+    flag = "--ca_cert_path"
+    return launcher[launcher.index(flag) + 1] if flag in launcher else ""
+
+
+def list_artifacts(
+    address: str, context_type: str, context: str, launcher: Sequence[str] = ()
+) -> dict[str, list[metadata_store_pb2.Artifact]]:
+    """Returns the artifacts of a pipeline, or of one run, from the metadata store.
+
+    Steps that fail have no artifacts there.
+
+    ```python
+    list_artifacts("metadata-grpc-service.kubeflow:8080", PIPELINE_CONTEXT, "taxi")
+    ```
+
+    Args:
+      address: `host:port` of the metadata store.
+      context_type: `PIPELINE_CONTEXT` or `RUN_CONTEXT`.
+      context: Name of the pipeline, or id of the run.
+      launcher: Command line of Kubeflow's launcher; see `launcher_command`.
+
+    Returns:
+      Kubeflow's name of a type, such as `tfx.Model` -> its artifacts.
+
+    Raises:
+      ConfigurationError: The store does not answer.
+    """
+    host, _, port = address.rpartition(":")
+    config = metadata_store_pb2.MetadataStoreClientConfig(host=host, port=int(port), client_timeout_sec=TIMEOUT_SECONDS)
+    config.channel_arguments.max_receive_message_length = MAX_ANSWER_BYTES
+    if uses_tls(METADATA, launcher):
+        config.ssl_config.SetInParent()
+        if authority := find_authority(launcher):
+            config.ssl_config.custom_ca = Path(authority).read_text()
+
+    def ask() -> dict[str, list[metadata_store_pb2.Artifact]]:
+        store = metadata_store.MetadataStore(config)
+        found = store.get_context_by_type_and_name(context_type, context)
+        names = {kind.id: kind.name for kind in store.get_artifact_types()}
+        artifacts: dict[str, list[metadata_store_pb2.Artifact]] = {}
+        for artifact in store.get_artifacts_by_context(found.id) if found else ():
+            artifacts.setdefault(names[artifact.type_id], []).append(artifact)
+        return artifacts
+
+    def is_transient(error: Exception) -> bool:
+        return isinstance(error, errors.UnavailableError)
+
+    try:
+        return retry.call_with_retries(ask, "the metadata store", is_transient, RETRY_SECONDS)
+    except errors.NotFoundError:
+        return {}
+    except (TrainingError, errors.DeadlineExceededError) as error:
+        raise ConfigurationError(
+            f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "
+            "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it; behind TLS, by a name "
+            "that is in its certificate"
+        ) from error
+
+
+def get_number(artifact: metadata_store_pb2.Artifact, name: str) -> float:
+    """Returns a custom property that is a number; 0 if it is missing."""
+    value = artifact.custom_properties[name]  # Kubeflow stores all numbers as doubles
+    return float(value.double_value or value.int_value)

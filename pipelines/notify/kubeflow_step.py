@@ -1,0 +1,231 @@
+"""Sends the notification about a run on Kubeflow Pipelines, from a step of it.
+
+    python -m tfx_distribute.pipelines.notify.kubeflow_step --run-id ID --settings JSON
+
+The step runs when all others have ended, however they ended; `targets.kubeflow.exit_step`
+adds it. It asks the API server how: the placeholders for that are not replaced on
+open-source Kubeflow Pipelines (https://github.com/kubeflow/pipelines/issues/10917). The
+metadata store has the metrics. Whatever goes wrong here does not make the run fail.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tfx_distribute.components.container import kubeflow_services
+from tfx_distribute.components.container.names import BLESSING
+from tfx_distribute.components.example_gen.names import describe_examples
+from tfx_distribute.pipelines.notify import message, sending
+from tfx_distribute.pipelines.notify.message import Facts, MetricLine
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+POLL_SECONDS = 2.0
+# The API server learns of the end of a step from an agent that watches the cluster.
+END_SECONDS = 120.0
+TIMEOUTS = (10.0, 60.0)  # seconds to connect, and for each answer
+MAX_RUNS = 100  # of which one may be the last run of the pipeline
+# Where kfp's documentation has a pod's token for the API of an installation for several
+# users.
+TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
+_FINAL = ("SUCCEEDED", "SKIPPED", "CACHED", "FAILED", "ERROR", "CANCELED")
+_FAILED = ("FAILED", "ERROR")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the step has to know; fixed when the pipeline is compiled.
+
+    Attributes:
+      pipeline: Name of the pipeline.
+      urls: Name of the environment variable with the addresses.
+      when: Outcomes to send a notification for.
+      steps: Names of the steps, without this one.
+      whole: Name of the task that all steps are in.
+      validator: Name of the step that rejects data.
+      api_service: `host:port` of the API server.
+      metadata_service: `host:port` of the metadata store.
+      thresholds: Name of a metric -> its thresholds, such as `>= 0.95`.
+      page: Address of the user interface; empty if unknown.
+    """
+
+    pipeline: str
+    urls: str
+    when: Sequence[str]
+    steps: Sequence[str]
+    whole: str
+    validator: str
+    api_service: str
+    metadata_service: str
+    thresholds: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
+
+    def to_json(self) -> str:
+        """Returns the argument `--settings`."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+class Api:
+    """The API server of Kubeflow Pipelines, as a step reaches it.
+
+    Args:
+      address: Its `host:port`.
+      launcher: Command line of Kubeflow's launcher.
+    """
+
+    def __init__(self, address: str, launcher: Sequence[str]):
+        self._session = requests.Session()
+        if TOKEN.exists():
+            self._session.headers["Authorization"] = f"Bearer {TOKEN.read_text().strip()}"
+        has_tls = kubeflow_services.uses_tls(kubeflow_services.API, launcher)
+        self._address = f"http{'s' * has_tls}://{address}/apis/v2beta1"
+        self._session.verify = kubeflow_services.find_authority(launcher) or True
+
+    def get(self, path: str, **query: Any) -> dict[str, Any]:
+        """Returns the answer to a request.
+
+        Raises:
+          requests.RequestException: There is none, or the server refuses.
+        """
+        answer = self._session.get(f"{self._address}/{path}", params=query, timeout=TIMEOUTS)
+        answer.raise_for_status()
+        return dict(answer.json())
+
+
+def wait_for_end(api: Api, run_id: str, settings: Settings) -> dict[str, Any]:
+    """Returns a run once the API server knows how its steps ended.
+
+    Raises:
+      requests.RequestException: It does not answer within `END_SECONDS`.
+    """
+    deadline = time.monotonic() + END_SECONDS
+    while True:
+        try:
+            run = api.get(f"runs/{run_id}")
+            states = {task.get("display_name"): task.get("state") for task in _tasks(run)}
+            if states.get(settings.whole) in _FINAL or time.monotonic() > deadline:
+                return run
+        except requests.RequestException:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_SECONDS)
+
+
+def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
+    """Returns the state of the last run of the pipeline in the same experiment that has
+    ended; empty if there is none."""
+    listed = api.get("runs", experiment_id=run["experiment_id"], page_size=MAX_RUNS, sort_by="created_at desc")
+    pipeline = run["pipeline_version_reference"]["pipeline_id"]
+    for other in listed.get("runs", ()):
+        is_earlier = other["run_id"] != run["run_id"] and other.get("created_at", "") <= run.get("created_at", "")
+        same = other.get("pipeline_version_reference", {}).get("pipeline_id") == pipeline
+        if same and is_earlier and other.get("state") in _FINAL:
+            return str(other["state"])
+    return ""
+
+
+def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
+    """Returns the outcome of a run and why it did not succeed; empty if it was ended."""
+    tasks = [task for task in _tasks(run) if task.get("display_name") in settings.steps]
+    failed = sorted((task for task in tasks if task.get("state") in _FAILED), key=lambda task: task.get("end_time") or "")
+    if failed:
+        name, error = failed[0]["display_name"], failed[0].get("error") or {}
+        outcome = "stopped" if name == settings.validator else "failed"
+        reason = error.get("message") or "its log says why"
+        return outcome, f"{name}: {reason}"
+    if run.get("state") in ("CANCELING", "CANCELED"):
+        return "", ""
+    states = {task.get("display_name"): task.get("state") for task in _tasks(run)}
+    if states.get(settings.whole) in _FAILED:
+        return "failed", "Kubeflow Pipelines does not say which step failed"
+    return "succeeded", ""
+
+
+def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], thresholds: Mapping[str, str]) -> Facts:
+    """Adds what the artifacts of a run tell about it.
+
+    Args:
+      facts: What is known about the run.
+      artifacts: Kubeflow's name of a type -> artifacts of the metadata store.
+      thresholds: Name of a metric -> its thresholds.
+    """
+    for artifact in artifacts.get(BLESSING, ()):
+        if not kubeflow_services.get_number(artifact, "blessed"):
+            facts = replace(facts, outcome="not_blessed", reason="the model does not meet its thresholds")
+    for artifact in artifacts.get("system.Metrics", ()):
+        values = {
+            name: value.double_value for name, value in artifact.custom_properties.items() if value.HasField("double_value")
+        }
+        lines = [MetricLine(name, value, thresholds.get(name, "")) for name, value in sorted(values.items())]
+        facts = replace(facts, metrics=(*facts.metrics, *lines))
+    for artifact in artifacts.get("tfx.Examples", ()):
+        texts = {name: value.string_value for name, value in artifact.custom_properties.items()}
+        facts = replace(facts, data={**facts.data, **describe_examples(texts)})
+    for artifact in artifacts.get("tfx.PushedModel", ()):
+        facts = replace(facts, model=artifact.custom_properties["pushed_destination"].string_value)
+    return facts
+
+
+def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Facts:
+    """Returns what there is to tell about a run, as far as it can be known."""
+    facts = Facts(settings.pipeline, "failed", "Kubeflow Pipelines", run=run_id)
+    facts = replace(facts, log=f"{settings.page.rstrip('/')}/#/runs/details/{run_id}" if settings.page else "")
+    try:
+        api = Api(settings.api_service, launcher)
+        run = wait_for_end(api, run_id, settings)
+    except requests.RequestException as error:
+        reason = f"the run has ended, but Kubeflow Pipelines at {settings.api_service} does not say how: {error}"
+        return replace(facts, reason=reason)
+    outcome, reason = describe_failure(run, settings)
+    facts = replace(facts, outcome=outcome, reason=reason)
+    if outcome == "succeeded":
+        with contextlib.suppress(ConfigurationError):  # the store does not answer
+            artifacts = kubeflow_services.list_artifacts(
+                settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher
+            )
+            facts = add_artifacts(facts, artifacts, settings.thresholds)
+    if facts.outcome == "succeeded" and find_last_state(api, run) in _FAILED:
+        facts = replace(facts, outcome="recovered")
+    return facts
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Sends the notification; returns the exit code, which is always 0.
+
+    Args:
+      argv: Command line without the program's name; None for that of this process.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run-id", required=True)
+    parser.add_argument("--settings", required=True, type=json.loads)
+    options = parser.parse_args(argv)
+    settings = Settings(**options.settings)
+    try:
+        facts = find_facts(options.run_id, settings, kubeflow_services.launcher_command())
+        outcome = message.choose_outcome(facts.outcome, settings.when)
+        if not outcome:
+            print(f"no notification is wanted: the run has {facts.outcome or 'been ended'}")
+        elif missing := sending.describe_missing(settings.urls):
+            print(missing, file=sys.stderr)
+        else:
+            failures = sending.send(message.compose(replace(facts, outcome=outcome)), sending.read_addresses(settings.urls))
+            print("\n".join(f"not sent to {failure}" for failure in failures) or f"sent: {outcome}")
+    except Exception:
+        traceback.print_exc()
+    return 0
+
+
+def _tasks(run: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return (run.get("run_details") or {}).get("task_details") or ()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

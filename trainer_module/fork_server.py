@@ -204,8 +204,8 @@ def main() -> None:
         from tfx_distribute.trainer_module.loop import converted_ahead
 
         _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
-        # A launcher that needs no training ends the server before it is ready: the files
-        # of the conversion are removed then, too.
+        # A launcher that needs no training ends the server before it is ready. Files of
+        # the conversion are removed then, too.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         converted_ahead.convert()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -45,7 +45,7 @@ def uses_tls(service: str, launcher: Sequence[str]) -> bool:
 
 
 def find_authority(launcher: Sequence[str]) -> str:
-    """Returns the file of the authority that certificates are of; empty for public ones."""
+    """Returns the file of the certificates' own authority; empty for public ones."""
     flag = "--ca_cert_path"
     return launcher[launcher.index(flag) + 1] if flag in launcher else ""
 

@@ -2,10 +2,10 @@
 
     python -m tfx_distribute.pipelines.notify.kubeflow_step --run-id ID --settings JSON
 
-The step runs when all others have ended, however they ended; `targets.kubeflow.exit_step`
-adds it. It asks the API server how: the placeholders for that are not replaced on
-open-source Kubeflow Pipelines (https://github.com/kubeflow/pipelines/issues/10917). The
-metadata store has the metrics. Whatever goes wrong here does not make the run fail.
+The step runs when all others have ended, however they ended. It asks the API server
+how: open-source Kubeflow Pipelines does not replace the placeholders for that
+(https://github.com/kubeflow/pipelines/issues/10917). The metadata store has the
+metrics. Whatever goes wrong here does not make the run fail.
 """
 
 import argparse
@@ -120,8 +120,12 @@ def wait_for_end(api: Api, run_id: str, settings: Settings) -> dict[str, Any]:
 
 
 def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
-    """Returns the state of the last run of the pipeline in the same experiment that has
-    ended; empty if there is none."""
+    """Returns the state of the last run before one; empty if there is none.
+
+    Args:
+      api: The API server.
+      run: The run; the one before is of the same pipeline, in the same experiment.
+    """
     listed = api.get("runs", experiment_id=run["experiment_id"], page_size=MAX_RUNS, sort_by="created_at desc")
     pipeline = run["pipeline_version_reference"]["pipeline_id"]
     for other in listed.get("runs", ()):
@@ -133,7 +137,7 @@ def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
 
 
 def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
-    """Returns the outcome of a run and why it did not succeed; empty if it was ended."""
+    """Returns the outcome of a run, empty if it was ended, and why it failed."""
     tasks = [task for task in _tasks(run) if task.get("display_name") in settings.steps]
     failed = sorted((task for task in tasks if task.get("state") in _FAILED), key=lambda task: task.get("end_time") or "")
     if failed:

@@ -353,7 +353,7 @@ class Metric(SpecModel):
         return any(value is not None for value in (self.lower_bound, self.upper_bound, self.change))
 
     def describe_thresholds(self) -> str:
-        """Returns its thresholds, such as `>= 0.95, change +0.01`; empty without any."""
+        """Returns its thresholds, such as `>= 0.95, change +0.01`; empty if none."""
         parts = [f">= {self.lower_bound:g}"] if self.lower_bound is not None else []
         parts += [f"<= {self.upper_bound:g}"] if self.upper_bound is not None else []
         if self.change is not None:
@@ -413,9 +413,9 @@ Outcome = Literal["succeeded", "failed", "stopped", "not_blessed", "recovered"]
 
 
 class Notify(SpecModel):
-    """Notifications about how runs on this machine end.
+    """Notifications about how runs end, on this machine and on Kubeflow Pipelines.
 
-    A run that Ctrl-C or SIGTERM has ended sends none.
+    A run that somebody has ended sends none.
     """
 
     # Not `on`, which YAML 1.1 reads as true.
@@ -427,7 +427,7 @@ class Notify(SpecModel):
     urls: str
     """Name of an environment variable with the addresses, in the form of
     [apprise](https://github.com/caronc/apprise), separated by spaces or line
-    breaks."""
+    breaks. On Kubeflow Pipelines, a key of `targets.kubeflow.secrets` sets it."""
 
     @field_validator("urls")
     @classmethod

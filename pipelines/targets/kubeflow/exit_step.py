@@ -26,12 +26,13 @@ def add(package: Package, spec: PipelineSpec, notify: Notify, settings: Kubeflow
     Raises:
       ConfigurationError: A component has the step's name.
     """
+    pipeline = dict(package.pipeline)
     metrics = spec.evaluate.metrics if spec.evaluate else {}
     told = Settings(
         pipeline=spec.name,
         urls=notify.urls,
         when=notify.when,
-        steps=pipeline_ir.list_tasks(package.pipeline),
+        steps=pipeline_ir.list_tasks(pipeline),
         whole=pipeline_ir.WHOLE,
         validator="ExampleValidator",
         api_service=settings.api_service,
@@ -44,7 +45,7 @@ def add(package: Package, spec: PipelineSpec, notify: Notify, settings: Kubeflow
         "command": pipeline_ir.make_command(MODULE),
         "args": ["--settings", told.to_json()],
     }
-    pipeline = pipeline_ir.with_exit_step(package.pipeline, NAME, container)
+    pipeline = pipeline_ir.with_exit_step(pipeline, NAME, container)
     machine = pods.make_machine(spec.resources.get(DEFAULT, MachineSpec()), settings.platform)
     config = pods.make_executor_config(machine, settings, settings.labels)
     executors = package.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]

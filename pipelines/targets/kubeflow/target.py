@@ -1,7 +1,7 @@
 """Defines the target `kubeflow`: open-source Kubeflow Pipelines."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -106,12 +106,11 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline, with a step that sends notifications, if any."""
-        package = super().compile(module, enable_cache)
+        package: Any = super().compile(module, enable_cache)
         if self.spec.notify is None:
-            return package
-        from tfx_distribute.pipelines.targets.kubeflow import compiler, exit_step
+            return cast("Package", package)
+        from tfx_distribute.pipelines.targets.kubeflow import exit_step
 
-        assert isinstance(package, compiler.Package)
         return exit_step.add(package, self.spec, self.spec.notify, self.settings)
 
     @classmethod

@@ -65,7 +65,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         return checks.validate(self.spec)
 
     def find_warnings(self) -> list[str]:
-        """Returns which devices of the training machines are idle, and what is not done."""
+        """Returns which devices are idle, and that notifications are not sent."""
         from tfx_distribute.pipelines.machines import machine_checks
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
@@ -73,8 +73,8 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         warnings = machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
         if self.spec.notify:
             warnings.append(
-                "notify: no notification is sent about runs on Vertex AI; make an alerting policy of Cloud Monitoring on the "
-                "state of pipeline jobs"
+                "notify: no notification is sent about runs on Vertex AI; make an alerting policy of Cloud Monitoring for "
+                "its pipeline jobs"
             )
         return warnings
 

@@ -30,7 +30,7 @@ def services(monkeypatch):
 
 
 def start(services, **changes):
-    """Runs the step of the run THIS, as its pod does; returns the messages that were sent."""
+    """Runs the step of the run THIS, as its pod does; returns what was sent."""
     api, metadata, webhook = services
     settings = {
         "pipeline": "taxi",
@@ -149,15 +149,15 @@ def test_the_server_learns_of_the_end_later(services):
 
 
 def test_an_installation_for_several_users(services, tmp_path, monkeypatch):
-    (tmp_path / "token").write_text("s3cret\n")
+    (tmp_path / "token").write_text(f"{THIS}\n")
     monkeypatch.setattr(kubeflow_step, "TOKEN", tmp_path / "token")
-    services[0].require_token = "s3cret"
+    services[0].require_token = THIS
     begin(services[0], THIS, "RUNNING", Trainer="FAILED", exit_handler_1="FAILED")
     assert start(services)[0]["title"] == "taxi: failed"
 
 
 def test_what_does_not_answer(services, monkeypatch, capsys):
-    api, metadata, webhook = services
+    api, _, webhook = services
     monkeypatch.setattr(kubeflow_step, "END_SECONDS", 0.2)
     (message,) = start(services, api_service="127.0.0.1:1")
     assert message["title"] == "taxi: failed"

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,6 +39,7 @@ from tfx_distribute.pipelines.cli.options import (
     check_options,
     load,
     refuse,
+    warn,
 )
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
@@ -183,6 +185,9 @@ def run(
     from tfx_distribute.trainer_module.reporting import metrics_server
 
     notify.warn_if_missing(spec)
+    unread = ", ".join(span_runs.find_unread(spec.data, paths.root))
+    if unread:
+        warn(f"no run has read {unread}; run --backfill FIRST..LAST reads them, the oldest first")
     metrics = metrics_server.Metrics()
     try:
         if metrics_port:  # before a file of the run exists: that of the run before may have the port
@@ -216,7 +221,7 @@ def run(
             if ending.code != INVALID:
                 console_lib.print_commands(console, paths)
             console.print(f"log      {paths.log}", markup=False)
-            notify.tell_end(spec, paths, console, ending)
+            notify.tell_end(spec, paths, console, replace(ending, unread=unread))
     sys.exit(ending.code)
 
 

@@ -131,7 +131,8 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
         facts = replace(facts, outcome=message.find_outcome(ending.code, _describe_end(earlier[0])))
     if run:
         report_command = commands.report_command(run.id, run.root)
-        facts = replace(facts, data=report.describe_data(run), report=report_command)
+        unread = {"not read": ending.unread} if ending.unread else {}
+        facts = replace(facts, data={**report.describe_data(run), **unread}, report=report_command)
     if ending.result:
         model = ending.result.pushed or ending.result.model + (" (not pushed)" if spec.push else "")
         facts = replace(facts, metrics=_list_metrics(spec, ending.result, earlier), model=model)

@@ -13,6 +13,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import Data
+    from tfx_distribute.pipelines.targets.local.runs import Run
 
 # States of runs that are not repeated for the same span -> what they did. Those that
 # failed may succeed.
@@ -26,25 +27,59 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
       data: The pipeline's data.
       root: Folder of its runs.
     """
-    from tfx_distribute.components.example_gen.names import NEWEST_SPAN
     from tfx_distribute.pipelines.spec import data_checks
-    from tfx_distribute.pipelines.targets.local import runs
-    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
 
     if not data.has_spans:
         refuse("--if-new: needs data with spans; write {YYYY}, {MM} and {DD}, or {SPAN} in the path of their source")
     try:
         newest = data_checks.choose_spans(data).names[-1]
-        known = runs.list_runs([root]) if (root / runs.METADATA_FILE).is_file() else []
+        known = _list_newest(root)
     except ConfigurationError as error:
         refuse(str(error))
-    for run in known:
-        if run.id.startswith(COMPARISON):
-            continue
-        examples = run.find("Examples")
-        if run.state in _ENDS and examples and examples.properties.get(NEWEST_SPAN) == newest:
+    for run, read in known:
+        if run.state in _ENDS and read == newest:
             return f"{newest} is the newest, and run {run.id} {_ENDS[run.state]}"
     return ""
+
+
+def find_unread(data: "Data", root: Path) -> list[str]:
+    """Returns the spans between those that were read and those of a run that starts.
+
+    They are there, but no run has read them, as after a missed schedule.
+
+    Args:
+      data: The pipeline's data. If they choose a span, nothing is missed.
+      root: Folder of its runs.
+    """
+    from tfx_distribute.components.example_gen import spans
+    from tfx_distribute.pipelines.spec import data_checks
+
+    if not data.has_spans or data.spans_window.last:
+        return []
+    path = data.source[1]
+    try:
+        read = [spans.parse(path, name) for _, name in _list_newest(root)]
+        first = spans.parse(path, data_checks.choose_spans(data).names[0])
+        there = spans.find(path, data_checks.list_names)
+    except (ConfigurationError, DataError):  # the run itself says so
+        return []
+    return [spans.name_of(path, number) for number in sorted(there) if read and max(read) < number < first]
+
+
+def _list_newest(root: Path) -> "list[tuple[Run, str]]":
+    """Returns the runs that have read spans, the latest first, each with its newest.
+
+    Raises:
+      ConfigurationError: They cannot be read.
+    """
+    from tfx_distribute.components.example_gen.names import NEWEST_SPAN
+    from tfx_distribute.pipelines.targets.local import runs
+    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
+
+    known = runs.list_runs([root]) if (root / runs.METADATA_FILE).is_file() else []
+    found = [(run, run.find("Examples")) for run in known if not run.id.startswith(COMPARISON)]
+    newest = [(run, examples.properties.get(NEWEST_SPAN)) for run, examples in found if examples]
+    return [(run, str(name)) for run, name in newest if name]
 
 
 def run_each(data: "Data", backfill: str) -> int:

@@ -26,12 +26,14 @@ class Ending:
       result: Its result; None if it did not come to one.
       is_news: False if there is nothing to tell: another run is using the folder, and
         tells its own end.
+      unread: Spans of the data that it has left out, because no run has had them.
     """
 
     code: int
     reason: str = ""
     result: "RunResult | None" = None
     is_news: bool = True
+    unread: str = ""
 
 
 @dataclass(frozen=True)

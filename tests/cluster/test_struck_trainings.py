@@ -55,7 +55,7 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
     assert pods == installation.steps.pods["Trainer"][-2:]
     (log,) = logs
     assert ("; restart 1 of" in log) == (kind.name == "tfjob"), "JobSet restarts by itself"
-    assert f"waits in queue {QUEUE}: Preempted to accommodate a workload" in log
+    assert re.search(f"waits in queue {QUEUE}: .*Preempted to accommodate a workload", log)
     # A pod has time to save, unless the kernel kills it.
     saved = steps_after("saved", log)
     for step, how in zip(steps_after("continues", log), (*losses, "preempted"), strict=True):

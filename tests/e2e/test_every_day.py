@@ -6,7 +6,19 @@ import pytest
 import webhook
 from daily_data import write_day
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # seven runs
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]  # eight runs
+
+
+STRIKE = """
+
+def strike(file):
+    import json, os, signal
+
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    if task.get("type") == "worker" and os.path.exists(file):
+        os.remove(file)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def served_version(command, root):
@@ -56,10 +68,20 @@ def test_mornings(command, tmp_path, monkeypatch):
         assert served_version(command, root) == served, "that of the day before"
 
         write_day(days, "2026-11-06", shift=1.0)
-        morning(code=0)
+        write_day(days, "2026-11-07", shift=1.0)
+        assert "no run has read 2026-11-06; run --backfill" in morning(code=0), "the schedule was missed"
         assert served_version(command, root) != served
         assert command("models", "rollback", served, *root).code == 0
         assert re.search(rf" served rollback of {served} ", command("models", "list", *root).output)
+
+        write_day(days, "2026-11-08", shift=1.0)
+        (tmp_path / "strike").touch()
+        module, first_line = file.with_name("model.py"), "    vocabularies = "
+        struck = module.read_text().replace(first_line, f'    strike("{tmp_path}/strike")\n{first_line}')
+        module.write_text(struck + STRIKE)
+        output = morning("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2", code=0)
+        assert "worker 0 failed (killed by SIGKILL)" in output
+        assert "restart 1 of 3" in output
 
     titles = [message["title"].removeprefix("mine: ") for message in told.messages]
     assert titles == [
@@ -71,6 +93,7 @@ def test_mornings(command, tmp_path, monkeypatch):
         "recovered",
         "not blessed",
         "recovered",
+        "succeeded",
     ]
     bodies = [message["message"] for message in told.messages]
     assert "spans: 2026-11-02" in bodies[1]
@@ -79,9 +102,11 @@ def test_mornings(command, tmp_path, monkeypatch):
     assert "Jensen-Shannon divergence" in bodies[4]
     assert re.search(r"SparseCategoricalAccuracy: \S+ \(>= 0.75 not met; last run \S+\)", bodies[6])
     assert "(not pushed)" in bodies[6]
+    assert "not read: 2026-11-06\n" in bodies[7]
+    assert "not read" not in bodies[8]
     kinds = [message["type"] for message in told.messages]
-    assert kinds == ["success"] * 2 + ["failure"] * 3 + ["success", "failure", "success"]
+    assert kinds == ["success"] * 2 + ["failure"] * 3 + ["success", "failure", "success", "success"]
     pruned = command("runs", "prune", "--keep", "1", *root)
     assert pruned.code == 0, pruned.output
     states = re.findall(r"^\S+ +mine +(\w+)", command("runs", "list", *root).output, re.MULTILINE)
-    assert states == ["complete", "complete", "complete", "stopped", "stopped", "complete", "complete"]
+    assert states == ["complete", "complete", "complete", "stopped", "stopped", "complete", "complete", "complete"]

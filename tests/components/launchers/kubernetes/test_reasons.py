@@ -46,6 +46,8 @@ TAINT = "{spot true NoSchedule <nil>}"
         ("ClusterQueue team is inactive", False),
         ("Workload namespace doesn't match ClusterQueue selector", True),
         ("Preempted to accommodate a workload", False),
+        ('FailedCreate: admission webhook "mpod.kb.io" denied the request: Job.batch "digits-worker-0" not found', False),
+        ('FailedCreate: admission webhook "guard.example.com" denied the request: no image of ours', True),
     ],
 )
 def test_what_no_waiting_ends(words, is_final):

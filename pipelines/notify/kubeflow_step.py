@@ -83,6 +83,7 @@ class Api:
 
     def __init__(self, address: str, launcher: Sequence[str]):
         self._session = requests.Session()
+        self._session.trust_env = False  # no proxy: the server is in the cluster
         if TOKEN.exists():
             self._session.headers["Authorization"] = f"Bearer {TOKEN.read_text().strip()}"
         has_tls = kubeflow_services.uses_tls(kubeflow_services.API, launcher)
@@ -138,10 +139,14 @@ def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
 
 def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
     """Returns the outcome of a run, empty if it was ended, and why it failed."""
-    tasks = [task for task in _tasks(run) if task.get("display_name") in settings.steps]
-    failed = sorted((task for task in tasks if task.get("state") in _FAILED), key=lambda task: task.get("end_time") or "")
+    # What fails may be the driver that the backend runs before each step.
+    failed = [
+        (task.get("end_time") or "", name, task.get("error") or {})
+        for task in _tasks(run)
+        if (name := str(task.get("display_name")).removesuffix("-driver")) in settings.steps and task.get("state") in _FAILED
+    ]
     if failed:
-        name, error = failed[0]["display_name"], failed[0].get("error") or {}
+        _, name, error = min(failed, key=lambda each: each[0])
         outcome = "stopped" if name == settings.validator else "failed"
         reason = error.get("message") or "its log says why"
         return outcome, f"{name}: {reason}"

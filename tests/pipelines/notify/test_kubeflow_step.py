@@ -117,6 +117,7 @@ def test_the_last_run_and_the_blessing(services, last, blessed, when, outcome):
             "taxi: stopped",
             "ExampleValidator: its log says why",
         ),
+        ({"CsvExampleGen_driver": "FAILED"}, "taxi: failed", "CsvExampleGen: its log says why"),
         ({"Trainer": "CANCELED"}, "taxi: failed", "Kubeflow Pipelines does not say which step failed"),
     ],
 )

@@ -19,6 +19,7 @@ from tfx.utils import import_utils
 from tfx_distribute.components.beam import caches, direct_runner
 from tfx_distribute.components.container import executor_io, kubeflow_services, latest_artifact
 from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
+from tfx_distribute.components.example_gen.names import LAST_SPAN
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import DataError
@@ -29,6 +30,7 @@ _RESOLVED = (
     example_gen_utils.SPAN_PROPERTY_NAME,
     example_gen_utils.VERSION_PROPERTY_NAME,
     example_gen_utils.FINGERPRINT_PROPERTY_NAME,
+    LAST_SPAN,  # so that the ExampleGen reads it, whatever has come since
 )
 
 
@@ -89,7 +91,7 @@ def resolve_input(class_path: str, executor_input: Mapping[str, Any], component:
     execution = executor_io.read(executor_input, component, {})
     driver = import_utils.import_class_by_path(class_path)(metadata_handle=None)
     resolved = driver.resolve_exec_properties(execution.exec_properties, None, None)
-    resolved_input = json.dumps({name: resolved[name] for name in _RESOLVED}, sort_keys=True)
+    resolved_input = json.dumps({name: resolved[name] for name in _RESOLVED if name in resolved}, sort_keys=True)
     logging.info("resolved input: %s", resolved_input)
     _write_output(executor_input, executor_io.make_executor_output(execution, {RESOLVED_INPUT: resolved_input}))
 

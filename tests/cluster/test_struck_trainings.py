@@ -56,10 +56,12 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
     (log,) = logs
     assert ("; restart 1 of" in log) == (kind.name == "tfjob"), "JobSet restarts by itself"
     assert re.search(f"waits in queue {QUEUE}: .*Preempted to accommodate a workload", log)
-    # A pod has time to save, unless the kernel kills it.
+    # A pod has time to save, unless the kernel kills it: training continues after a
+    # step that is not saved anyway. The last line of a removed pod may be lost.
     saved = steps_after("saved", log)
     for step, how in zip(steps_after("continues", log), (*losses, "preempted"), strict=True):
-        assert step % EVERY == 0 if how == "out of memory" else step in saved
+        is_periodic = step % EVERY == 0 and step not in saved
+        assert is_periodic == (how == "out of memory"), f"{step} ({how}), saved {saved}:\n{log}"
     second = run.logs["Trainer"]
     assert f"created {kind.title}" in second, "the first step has removed its own"
     assert "continues after training step" in second

@@ -98,15 +98,15 @@ def check_report(installation: Installation, outputs: dict) -> None:
 def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     """Trains in the step; inspects the data in each run; reuses unchanged results.
 
-    Then the data drift, and each run tells how it ended.
+    Then those of the next day have drifted, and each run tells how it ended.
     """
     data = installation.claim / "data"
     notify = {"urls": "NOTIFY_URLS", "when": ["succeeded", "stopped"]}
     installation.steps.environment = {**installation.steps.environment, "NOTIFY_URLS": webhook.address}
-    shutil.copytree(Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple", data)
+    shutil.copytree(Path(tf.__file__).parents[1] / "tfx/examples/chicago_taxi_pipeline/data/simple", data / "2026-11-01")
     evaluate = yaml.safe_load((EXAMPLES / "taxi" / "pipeline.yaml").read_text())["evaluate"]
     evaluate["metrics"]["ConfusionMatrixPlot"] = {}
-    csv = {"csv": str(data), "splits": {"train": 2, "eval": 1}}
+    csv = {"csv": f"{data}/{{YYYY}}-{{MM}}-{{DD}}", "splits": {"train": 2, "eval": 1}}
     drift = {"drift": {"fare": 0.1, "payment_type": 0.1}}
     package = installation.package(command, "taxi", data=csv, evaluate=evaluate, validate=drift, notify=notify)
     installation.pipelines.output_file = "tmp"  # as before 2.15
@@ -118,7 +118,7 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     assert first.parameters["last-data"] == {"uri": f"{ROOT}/no-artifact"}
     assert "baseline" not in first.outputs["Evaluator"]["blessing"]["metadata"]
     assert len(pushed(installation)) == 1
-    assert json.loads(first.parameters["CsvExampleGen-input"]["resolved_input"])["span"] == 0
+    assert json.loads(first.parameters["CsvExampleGen-input"]["resolved_input"])["last_span"] == "2026-11-01"
     examples = first.outputs["CsvExampleGen"]["examples"]["metadata"]
     assert "total_bytes" in examples["input_fingerprint"]
     check_report(installation, first.outputs["Evaluator"])
@@ -126,6 +126,7 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     assert message["title"] == "taxi: succeeded"
     for shown in (
         r"^run: [0-9a-f-]{36}$",
+        r"^spans: 2026-11-01$",
         r"^AUC: 0\.[89]\d+ \(>= 0\.8, change -0\.01\)$",
         rf"^model: {pushed(installation)[0].parent}$",
     ):
@@ -147,8 +148,9 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     assert metadata["blessed"] == 1
     assert webhook.messages.pop()["title"] == "taxi: succeeded"
 
-    (file,) = data.glob("*.csv")
-    file.write_text(file.read_text().replace("Credit Card", "Cash"))
+    (file,) = data.glob("*/*.csv")
+    (data / "2026-11-02").mkdir()
+    (data / "2026-11-02" / "data.csv").write_text(file.read_text().replace("Credit Card", "Cash"))
     with pytest.raises(StepError, match="payment_type") as stopped:
         installation.pipelines.run(package, {}, ROOT)
     assert stopped.value.step == "ExampleValidator"

@@ -5,8 +5,6 @@ import io
 import json
 import logging
 import re
-import socket
-import ssl
 import tempfile
 import time
 import uuid
@@ -17,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import kfp_server_api
-import requests
 import urllib3
 import yaml
 from google.auth import exceptions as google_errors
-from urllib3.util.ssl_match_hostname import CertificateError
 
 from tfx_distribute.pipelines.targets.target import Submitted
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -37,10 +33,7 @@ TIMEOUTS = (10.0, 60.0)
 SUCCESS_STATES = ("succeeded", "skipped")
 FINAL_STATES = (*SUCCESS_STATES, "failed", "error", "canceled")
 
-_NOT_FOUND = 404
-_CONFLICT = 409
 _UNAUTHORIZED = (401, 403)
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")  # OpenSSL's reasons if the server speaks http
 # Names that Kubeflow Pipelines gives to tasks that it adds to each run: a step with
 # such a name cannot be distinguished from them.
 BACKEND_TASKS = {"root", "executor"}
@@ -86,7 +79,7 @@ class Pipelines:
     Args:
       host: Address of the API; None for the one that kfp finds.
       namespace: Namespace of the user's runs in a multi-user installation.
-      **credentials: Other arguments of `kfp.Client`.
+      existing_token: Token to log in with.
 
     Attributes:
       client: kfp's client.
@@ -96,11 +89,23 @@ class Pipelines:
       ConfigurationError: The API does not answer, or refuses the credentials.
     """
 
-    def __init__(self, host: str | None = None, namespace: str | None = None, **credentials: str | None):
-        self._login = {"host": host, "namespace": namespace, **credentials}
+    def __init__(self, host: str | None = None, namespace: str | None = None, existing_token: str | None = None):
         self._host = host or "the default address of kfp"
         self._steps: dict[str, frozenset[str]] = {}  # id of a run -> names of its steps
-        self._connect()
+        login = {"host": host, "namespace": namespace, "existing_token": existing_token}
+        with self.explaining_errors():
+            self.client = _Client(**{name: value for name, value in login.items() if value is not None})
+            is_multi_user = self.client.get_kfp_healthz().multi_user
+        self.namespace = namespace or self.client.get_user_namespace() or None
+        if is_multi_user is None:
+            raise ConfigurationError(
+                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
+                "see the option --existing-token"
+            )
+        if is_multi_user and not self.namespace:
+            raise ConfigurationError(
+                f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
+            )
 
     def submit(
         self,
@@ -195,29 +200,6 @@ class Pipelines:
                 return state
             time.sleep(POLL_SECONDS)
 
-    def _connect(self) -> None:
-        with self.explaining_errors():
-            try:
-                self.client = _Client(**{name: value for name, value in self._login.items() if value is not None})
-                is_multi_user = self.client.get_kfp_healthz().multi_user
-            except kfp_server_api.ApiException as error:
-                if error.status != _NOT_FOUND:
-                    raise
-                raise ConfigurationError(
-                    f"--host: what answers at {self._host} has no API of Kubeflow Pipelines 2 there ({error.status}: "
-                    f"{_get_message(error)}); {_ADDRESS}"
-                ) from error
-        self.namespace = self._login["namespace"] or self.client.get_user_namespace() or None
-        if is_multi_user is None:
-            raise ConfigurationError(
-                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
-                "see the options --existing-token and --iap-client-id"
-            )
-        if is_multi_user and not self.namespace:
-            raise ConfigurationError(
-                f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
-            )
-
     def _upload(self, name: str, document: str, version: str) -> Any:
         """Uploads a pipeline, or a new version of it; returns the version."""
         # The client reads files only.
@@ -226,14 +208,8 @@ class Pipelines:
             file.write_text(document, encoding="utf-8")
             pipeline_id = self._find_pipeline_id(name)
             if pipeline_id is None:
-                try:
-                    uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
-                    return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
-                except kfp_server_api.ApiException as error:
-                    # Another user may have uploaded it in the meantime.
-                    pipeline_id = self._find_pipeline_id(name) if error.status == _CONFLICT else None
-                    if pipeline_id is None:
-                        raise
+                uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
+                return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
             return self.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
 
     def _find_pipeline_id(self, name: str) -> str | None:
@@ -246,7 +222,6 @@ class Pipelines:
 
     def _get_run(self, run_id: str) -> Any:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        has_reconnected = False
         with self.explaining_errors():
             while True:
                 try:
@@ -257,10 +232,6 @@ class Pipelines:
                     raise kfp_server_api.ApiException(status=_UNAUTHORIZED[0], reason="a page answers, not the API")
                 except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
                     status = getattr(error, "status", None)
-                    if status == _UNAUTHORIZED[0] and not has_reconnected:
-                        has_reconnected = True
-                        self._connect()  # many tokens expire during a long training
-                        continue
                     if (status and 400 <= status < 500 and status != 429) or time.monotonic() > deadline:
                         raise
                 time.sleep(POLL_SECONDS)
@@ -278,27 +249,14 @@ class Pipelines:
             if error.status in _UNAUTHORIZED:
                 raise ConfigurationError(
                     f"--host: {self._host} does not let you in ({error.status}: {_get_message(error)}); see the options "
-                    "--existing-token, --iap-client-id and --namespace"
+                    "--existing-token and --namespace"
                 ) from error
             raise ConfigurationError(
                 f"Kubeflow Pipelines at {self._host} refuses: {error.status}: {_get_message(error)}"
             ) from error
-        except (google_errors.TransportError, requests.exceptions.RequestException) as error:
+        except (urllib3.exceptions.HTTPError, google_errors.GoogleAuthError, OSError) as error:
             raise ConfigurationError(
-                f"--iap-client-id: cannot reach Google to get a token for it ({_get_cause(error)}); check your connection, "
-                "or write --existing-token"
-            ) from error
-        except google_errors.GoogleAuthError as error:
-            raise ConfigurationError(
-                f"--iap-client-id: Google gives no token for it ({error}); write --other-client-id and "
-                "--other-client-secret, or have GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
-            ) from error
-        except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError) as error:
-            raise ConfigurationError(f"--host: {_explain_unreached(self._host, error)}") from error
-        except OSError as error:  # connection errors are handled above
-            raise ConfigurationError(
-                f"cannot use a file that is needed to submit to {self._host}: {error}; it is one of kfp's files in "
-                "~/.config/kfp, a temporary file in $TMPDIR, or the certificates that $REQUESTS_CA_BUNDLE names"
+                f"--host: Kubeflow Pipelines does not answer at {self._host} ({_get_cause(error)}); {_ADDRESS}"
             ) from error
         finally:
             _RETRY_LOGGER.setLevel(level)
@@ -313,30 +271,6 @@ def _list_steps(document: str) -> frozenset[str]:
     components = [pipeline["root"], *pipeline.get("components", {}).values()]
     tasks = frozenset(name for component in components for name in component.get("dag", {}).get("tasks", ()))
     return tasks - BACKEND_TASKS
-
-
-def _explain_unreached(host: str, error: Exception) -> str:
-    """Returns why the API does not answer, and what to do about it."""
-    reason, cause = getattr(error, "reason", error), _get_cause(error)
-    # The wrapped error, of TLS or of the operating system.
-    below = reason.args[0] if isinstance(reason, urllib3.exceptions.SSLError) else reason.__context__
-    if isinstance(reason, urllib3.exceptions.LocationValueError):
-        return f"{host} is not a valid address ({cause}); {_ADDRESS}"
-    if isinstance(below, socket.gaierror):
-        return (
-            f"the name in {host} cannot be resolved ({cause}); check its spelling and that you are in its network, "
-            f"or {_ADDRESS}"
-        )
-    if isinstance(below, ssl.SSLError) and below.reason in _NOT_TLS:
-        return f"{host} answers with http, not https ({cause}); write it with http://"
-    if isinstance(below, ssl.CertificateError | CertificateError):
-        return (
-            f"the certificate of {host} is refused ({cause}); write the name that it was issued for; if certifi does not "
-            f"know its authority, {_ADDRESS}"
-        )
-    if isinstance(reason, urllib3.exceptions.SSLError) and not isinstance(below, ssl.SSLError):
-        return f"the certificates that {host} is checked against cannot be read ({cause}); reinstall certifi"
-    return f"Kubeflow Pipelines does not answer at {host} ({cause}); {_ADDRESS}"
 
 
 def _get_message(error: Any) -> str:

@@ -32,15 +32,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     submit_options = (
         click.Option(["--host"], help="Kubeflow: address of its API; default targets.kubeflow.host, or what kfp finds."),
         click.Option(["-n", "--namespace"], help="Kubeflow: namespace of the run, in an installation for several users."),
-        click.Option(["--iap-client-id"], help="Kubeflow: client id of the Identity-Aware Proxy in front of the API."),
-        click.Option(
-            ["--other-client-id"], help="Kubeflow: OAuth client id that auth codes and refresh tokens are obtained with."
-        ),
-        click.Option(
-            ["--other-client-secret"],
-            envvar="KFP_OTHER_CLIENT_SECRET",
-            help="Kubeflow: secret of --other-client-id; safer in $KFP_OTHER_CLIENT_SECRET.",
-        ),
         click.Option(
             ["--existing-token"],
             envvar="KFP_EXISTING_TOKEN",
@@ -52,7 +43,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         ),
     )
 
-    run_options = ("host", "namespace", "iap_client_id", "other_client_id", "other_client_secret", "existing_token")
+    run_options = ("host", "namespace", "existing_token")
 
     @classmethod
     def settings_class(cls) -> "type[KubeflowSettings]":
@@ -118,7 +109,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Connects to the API of Kubeflow Pipelines."""
         from tfx_distribute.pipelines.targets.kubeflow.runs import KubeflowRuns
 
-        return KubeflowRuns(**_login(options))
+        return KubeflowRuns(*map(options.get, cls.run_options))
 
     def make_manifests(self) -> str:
         """Returns a Role and its RoleBinding, for `kubectl apply -f -`."""
@@ -132,8 +123,8 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Uploads the pipeline with `kfp`, and runs it once, or as `cron` says."""
         from tfx_distribute.pipelines.targets.kubeflow import client
 
-        place = {"host": self.settings.host, "namespace": self.settings.namespace}
-        installation = client.Pipelines(**_login({**self.options, **place}))
+        token = self.options.get("existing_token")
+        installation = client.Pipelines(self.settings.host, self.settings.namespace, token)
         cron = self.options.get("cron")
         times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
         submitted = installation.submit(
@@ -150,8 +141,3 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             report(f"schedule {submitted.id}")
             return True
         return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)
-
-
-def _login(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns address and credentials as arguments of `kfp.Client`."""
-    return {name.removeprefix("iap_"): options.get(name) for name in KubeflowTarget.run_options}

@@ -3,10 +3,8 @@
 Each command imports what it needs when it runs, so that help and checks are fast.
 """
 
-import logging
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -231,30 +229,16 @@ def _run(  # type: ignore[no-untyped-def]
     from tfx_distribute.pipelines.cli import node_errors, shown_run
     from tfx_distribute.pipelines.notify.message import Ending
 
-    folders = (paths.root, tempfile.gettempdir(), node_errors.SHARED_MEMORY)
     try:
         result = shown_run.run(spec, module, paths, console, enable_cache, metrics.add)
-    except ConfigurationError:
-        raise
     except Exception as error:
         from tfx_distribute.pipelines.targets.local.runner import NodeError
 
-        full_disk, message = node_errors.find_full_disk(folders), ""
-        if isinstance(error, NodeError) and error.rejection:
-            console.print(error.rejection, markup=False, style="red")
-            return Ending(STOPPED, error.rejection)
-        if isinstance(error, NodeError):
-            message = node_errors.explain(error.__cause__ or error, module.file.parent)
-            console.print(message, markup=False, style="red")
-        elif not full_disk:  # an error of ML Metadata, before the first node
+        if not isinstance(error, NodeError):
             raise
-        else:
-            logging.exception("the run failed")
-        if full_disk and "no space is left" not in message:
-            console.print(full_disk, markup=False, style="red")
-            message = full_disk
-        node = f"{error.node}: " if isinstance(error, NodeError) else ""
-        return Ending(FAILED, node + message)
+        message = error.rejection or node_errors.explain(error.__cause__ or error, module.file.parent)
+        console.print(message, markup=False, style="red")
+        return Ending(STOPPED, message) if error.rejection else Ending(FAILED, f"{error.node}: {message}")
     return Ending(NOT_BLESSED if result.blessed is False else 0, result=result)
 
 

@@ -57,7 +57,6 @@ def compare(
     cannot be. 130, 143: it was ended by Ctrl-C or SIGTERM; what was measured before is
     shown.
     """
-    shell.check_limits()
     shell.check_environment()
     combinations, module, paths, folder = _load(pipeline, parameters, train_steps, root)
     from tfx_distribute.pipelines.cli import compare_report, tables

@@ -164,7 +164,6 @@ def run(
     nothing was trained. 130, 143: it was ended by
     Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
-    shell.check_limits()
     shell.check_environment()
     if backfill:
         if if_new or any(parameter.startswith("span=") for parameter in parameters):

@@ -24,7 +24,6 @@ INVALID = 2  # click's own code for a wrong command line
 NOT_BLESSED = 3
 STOPPED = 4  # the data were rejected
 INTERRUPTED = 130  # 128 plus the number of the signal, as in shells
-BROKEN_PIPE = 141
 
 # `load` reads the file, and reports it if that fails.
 PIPELINE = click.argument("pipeline", type=click.Path(readable=False))

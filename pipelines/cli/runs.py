@@ -55,7 +55,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
         refuse(f"{'--output: ' if output else ''}cannot write {path}: {error.strerror}; write another file with -o FILE")
     for text in made.missing:
         click.echo(f"missing: {text}", err=True)
-    click.echo(str(path), err=not path.is_file())  # standard output may be what it was written to
+    click.echo(str(path))
 
 
 @click.group()
@@ -205,8 +205,7 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
         failed = [f"{node.name} failed" for run in found for node in run.nodes if node.state == "failed"]
         reason = ", ".join(failed) or "no Trainer ran, or they were deleted"
         refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; {reason}")
-    with refusing_errors():
-        arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
+    arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
     click.echo(" ".join(["tensorboard", *arguments]), err=True)
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments])  # noqa: S606 (no shell on purpose)

@@ -71,7 +71,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         return checks.validate(self.spec)
 
     def find_warnings(self) -> list[str]:
-        """Returns what an installation may refuse or ignore, and what is idle."""
+        """Returns which devices are idle, and that notifications are not sent."""
         from tfx_distribute.pipelines.targets.kubeflow import checks
 
         return checks.find_warnings(self.spec, self.settings)

@@ -27,8 +27,6 @@ IN_ASCII = "env LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
 
 ENVIRONMENT_ROWS = [  # shell command, exit code, message
     ("set -o pipefail; $CLI json-schema | true", 1, ""),
-    ("cd gone; rmdir ../gone; $CLI validate ../pipeline.yaml", 2, "the working folder does not exist any more"),
-    (f"{IN_ASCII} $CLI validate größe.yaml", 2, "has characters that TensorFlow would read in another encoding; rename it"),
     ("env LC_ALL=C $CLI validate größe.yaml", 0, "größe.yaml: valid"),
     (f"{IN_ASCII} $CLI validate ascii.yaml", 0, "valid (mine: build_model of"),
     (f"{IN_ASCII} $CLI validate pipeline.yaml -p text=ä", 2, "is not valid text in the encoding of the terminal"),
@@ -52,7 +50,6 @@ ENVIRONMENT_ROWS = [  # shell command, exit code, message
 
 @pytest.mark.parametrize(("script", "code", "message"), ENVIRONMENT_ROWS, ids=[row[0] for row in ENVIRONMENT_ROWS])
 def test_environments(project, script, code, message):
-    (project / "gone").mkdir()
     for name in ("größe.yaml", "ascii.yaml"):
         if name in script:
             (project / name).write_text(PIPELINE.replace("abc", "größer →"), encoding="utf-8")

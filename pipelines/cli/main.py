@@ -30,6 +30,7 @@ from tfx_distribute.pipelines.cli.options import (
     INTERRUPTED,
     INVALID,
     NOT_BLESSED,
+    OUTPUT,
     PARAMETER,
     PIPELINE,
     STOPPED,
@@ -37,6 +38,7 @@ from tfx_distribute.pipelines.cli.options import (
     check_options,
     load,
     refuse,
+    refusing_errors,
     warn,
 )
 from tfx_distribute.pipelines.targets import target as target_lib
@@ -56,10 +58,8 @@ if TYPE_CHECKING:
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""
-    try:
+    with refusing_errors():
         lines.check()
-    except ConfigurationError as error:
-        refuse(str(error))
     os.environ.update(tpu_library.NOT_LOADED)  # training processes load it
 
 
@@ -86,7 +86,7 @@ def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **opt
 @PIPELINE
 @PARAMETER
 @ANY_TARGET
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
+@OUTPUT
 def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: str, **options: Any) -> None:
     """Shows what a run would do, without starting anything.
 
@@ -99,10 +99,8 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: s
     target, module = load(pipeline, parameters, target_class, options)
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
 
-    try:
+    with refusing_errors():
         run_plan = plan_lib.make_plan(target.spec, module, target)
-    except ConfigurationError as error:
-        refuse(str(error))
     if output == "json":
         import dataclasses
         import json
@@ -186,11 +184,9 @@ def run(
     if unread:
         warn(f"no run has read {unread}; run --backfill FIRST..LAST reads them, the oldest first")
     metrics = metrics_server.Metrics()
-    try:
-        if metrics_port:  # before a file of the run exists: that of the run before may have the port
+    if metrics_port:  # before a file of the run exists: that of the run before may have the port
+        with refusing_errors():
             metrics_server.serve(metrics, metrics_port)
-    except ConfigurationError as error:
-        refuse(str(error))
     try:
         paths.create()
     except ConfigurationError as error:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli.options import add_options, check_options, quiet, refuse, target_option
+from tfx_distribute.pipelines.cli.options import (
+    OUTPUT,
+    add_options,
+    check_options,
+    quiet,
+    refuse,
+    refusing_errors,
+    target_option,
+)
 from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
@@ -24,9 +32,6 @@ ROOT = click.option(
     "--root", type=click.Path(file_okay=False), help="Folder of a pipeline's runs; default all folders in runs/."
 )
 RUN = click.argument("run", required=False)
-OUTPUT = click.option(
-    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
-)
 TARGET = target_option("Platform that has the runs.")
 
 
@@ -310,17 +315,6 @@ def without_logs() -> "Iterator[None]":
             yield
     finally:
         logging.disable(before)
-
-
-@contextlib.contextmanager
-def refusing_errors() -> "Iterator[None]":
-    """Ends the program with the message of a `ConfigurationError`."""
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-    try:
-        yield
-    except ConfigurationError as error:
-        refuse(str(error))
 
 
 def _check_local(options: "dict[str, Any]") -> None:

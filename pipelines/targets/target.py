@@ -296,32 +296,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
         return registry.make(self.launcher_settings())
 
 
-def follow(
-    submitted: Submitted,
-    wait_for_end: Callable[[str, Callable[[str], None]], str] | None,
-    success_states: Sequence[str],
-    report: Callable[[str], None],
-) -> bool:
-    """Reports a submitted run, and follows it if that was asked for.
-
-    Args:
-      submitted: The run.
-      wait_for_end: Follows the run with an id and returns its final state, with a
-        function for each line for the user; None not to follow it.
-      success_states: Final states of runs that have succeeded.
-      report: Called with each line for the user.
-
-    Returns:
-      False if the run was followed to its end and failed; else True.
-    """
-    report(f"run      {submitted.address}")
-    if wait_for_end is None:
-        return True
-    state = wait_for_end(submitted.id, report)
-    report(f"ended    {state}")
-    return state in success_states
-
-
 def schedule_options() -> tuple[click.Option, ...]:
     """Returns the options of `submit` for a schedule, which all platforms share."""
     return (

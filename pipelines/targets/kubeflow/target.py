@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, follow, schedule_options
+from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, schedule_options
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -107,7 +107,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the API of Kubeflow Pipelines."""
-        from tfx_distribute.pipelines.targets.kubeflow.runs import KubeflowRuns
+        from tfx_distribute.pipelines.targets.kubeflow.client import KubeflowRuns
 
         return KubeflowRuns(*map(options.get, cls.run_options))
 
@@ -124,10 +124,10 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.pipelines.targets.kubeflow import client
 
         token = self.options.get("existing_token")
-        installation = client.Pipelines(self.settings.host, self.settings.namespace, token)
+        runs = client.KubeflowRuns(self.settings.host, self.settings.namespace, token)
         cron = self.options.get("cron")
         times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
-        submitted = installation.submit(
+        submitted = runs.submit(
             self.spec.name,
             package.to_text(),
             self.settings.pipeline_root,
@@ -140,4 +140,5 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         if cron:
             report(f"schedule {submitted.id}")
             return True
-        return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)
+        report(f"run      {submitted.address}")
+        return runs.follow(submitted.id, report) if wait else True

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from kfp_api import SERVICE_ACCOUNT, KfpApi
 
 from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.targets import remote_runs
 from tfx_distribute.pipelines.targets.kubeflow import client as kubeflow_client
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -39,7 +40,7 @@ def no_kfp_configuration(tmp_path, monkeypatch) -> None:
     for name in ("ENDPOINT", "UI_ENDPOINT", "IAP_OAUTH2_CLIENT_ID", "APP_OAUTH2_CLIENT_ID", "APP_OAUTH2_CLIENT_SECRET"):
         monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
     monkeypatch.delenv("KFP_EXISTING_TOKEN", raising=False)
-    monkeypatch.setattr(kubeflow_client, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(remote_runs, "POLL_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -75,11 +76,11 @@ def package(**changes: Any) -> str:
     return yaml.safe_dump_all([spec, platform])
 
 
-def connect(api: KfpApi, **login: str) -> kubeflow_client.Pipelines:
-    return kubeflow_client.Pipelines(api.url, **login)
+def connect(api: KfpApi, **login: str) -> kubeflow_client.KubeflowRuns:
+    return kubeflow_client.KubeflowRuns(api.url, **login)
 
 
-def submit(pipelines: kubeflow_client.Pipelines, text: str | None = None, **options: Any) -> kubeflow_client.Submitted:
+def submit(pipelines: kubeflow_client.KubeflowRuns, text: str | None = None, **options: Any) -> kubeflow_client.Submitted:
     settings = {"arguments": {"name": "x"}, "pipeline_root": ROOT, **options}
     return pipelines.submit("mine", package() if text is None else text, **settings)
 
@@ -213,7 +214,7 @@ def test_page_to_log_in_on(api):
 
 def test_nothing_listens(nothing_listens, caplog):
     with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.Pipelines(nothing_listens)
+        kubeflow_client.KubeflowRuns(nothing_listens)
     message = str(caught.value)
     assert message.startswith(f"--host: Kubeflow Pipelines does not answer at {nothing_listens} (Failed to establish")
     assert "write the address of its API, such as http://localhost:8080 after `kubectl port-forward" in message
@@ -229,13 +230,13 @@ def test_nothing_listens(nothing_listens, caplog):
 )
 def test_address_that_leads_nowhere(host, cause):
     with pytest.raises(ConfigurationError, match=cause) as caught:
-        kubeflow_client.Pipelines(host)
+        kubeflow_client.KubeflowRuns(host)
     assert str(caught.value).startswith(f"--host: Kubeflow Pipelines does not answer at {host} (")
 
 
 def test_path_that_is_not_the_apis(api):
     with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.Pipelines(f"{api.url}/pipeline")
+        kubeflow_client.KubeflowRuns(f"{api.url}/pipeline")
     assert str(caught.value).startswith(f"Kubeflow Pipelines at {api.url}/pipeline refuses: 404: ")
 
 
@@ -244,7 +245,7 @@ def test_https_where_http_is_spoken(api, scheme):
     """kfp uses https if the address has no scheme."""
     host = scheme + api.url.removeprefix("http://")
     with pytest.raises(ConfigurationError, match=r"(?i)wrong.version.number|http.request") as caught:
-        kubeflow_client.Pipelines(host)
+        kubeflow_client.KubeflowRuns(host)
     assert str(caught.value).startswith(f"--host: Kubeflow Pipelines does not answer at {host} (")
     assert "such as http://localhost:8080" in str(caught.value)
 
@@ -265,30 +266,29 @@ def test_reports_each_state_of_a_step_once(api):
         state(api, "SUCCEEDED", {"Trainer": "SUCCEEDED"}),
     )
     lines: list[str] = []
-    assert pipelines.wait(run_id, lines.append) == "succeeded"
+    assert pipelines.follow(run_id, lines.append)
     assert [line.split() for line in lines] == [
         ["Reader", "running"],
         ["Trainer", "pending"],
         ["Reader", "skipped"],
         ["Trainer", "running"],
         ["Trainer", "succeeded"],
+        ["ended", "succeeded"],
     ]
-    assert len(lines) == len(set(lines))
 
 
-def test_reports_steps_by_their_names_in_the_pipeline(api):
-    """Also steps named like tasks of the backend, and steps of nested pipelines."""
+def test_reports_steps_of_nested_pipelines(api):
     step = {"componentRef": {"name": "step"}}
     within = {"dag": {"tasks": {"saves": step}}}
-    tasks = {"usb-driver": step, "last-executor": step, "within": {"componentRef": {"name": "within"}}}
+    tasks = {"reads": step, "within": {"componentRef": {"name": "within"}}}
     text = package(root={"dag": {"tasks": tasks}}, components={"step": {"executorLabel": "step"}, "within": within})
     pipelines = connect(api)
     run_id = submit(pipelines, text, arguments={}).id
     names = [*tasks, "saves"]
     story(api, state(api, "SUCCEEDED", dict.fromkeys(names, "SUCCEEDED")))
     lines: list[str] = []
-    pipelines.wait(run_id, lines.append)
-    assert [line.split() for line in lines] == [[name, "succeeded"] for name in names]
+    pipelines.follow(run_id, lines.append)
+    assert [line.split() for line in lines] == [[name, "succeeded"] for name in [*names, "ended"]]
 
 
 @pytest.mark.parametrize(
@@ -303,8 +303,8 @@ def test_how_a_run_ends(api, ended, error, lines):
     run_id = submit(pipelines).id
     story(api, state(api, "CANCELING"), state(api, ended, error=error))
     reported: list[str] = []
-    assert pipelines.wait(run_id, reported.append) == ended.lower()
-    assert reported == lines
+    assert not pipelines.follow(run_id, reported.append)
+    assert reported == [*lines, f"ended    {ended.lower()}"]
 
 
 @pytest.mark.parametrize(
@@ -320,16 +320,16 @@ def test_trouble_while_waiting_is_survived(api, monkeypatch, trouble):
     run_id = submit(pipelines).id
     monkeypatch.setattr(kubeflow_client, "TIMEOUTS", (5.0, 0.1))
     story(api, state(api, "RUNNING"), lambda: trouble(api), state(api, "SUCCEEDED"))
-    assert pipelines.wait(run_id, print) == "succeeded"
+    assert pipelines.follow(run_id, print)
 
 
 def test_patience_ends(api, monkeypatch, caplog):
     pipelines = connect(api)
     run_id = submit(pipelines).id
-    monkeypatch.setattr(kubeflow_client, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(remote_runs, "PATIENCE_SECONDS", 0.05)
     api.unreachable(600)
     with pytest.raises(ConfigurationError, match="--host: Kubeflow Pipelines does not answer at"):
-        pipelines.wait(run_id, print)
+        pipelines.follow(run_id, print)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -337,10 +337,10 @@ def test_run_that_is_deleted_and_token_that_is_no_longer_good(api):
     pipelines = connect(api)
     run_id = submit(pipelines).id
     with pytest.raises(ConfigurationError, match="refuses: 404: .*Run none not found"):
-        pipelines.wait("none", print)
+        pipelines.follow("none", print)
     story(api, state(api, "RUNNING"), lambda: setattr(api, "require_token", "another"))
     with pytest.raises(ConfigurationError, match="does not let you in"):
-        pipelines.wait(run_id, print)
+        pipelines.follow(run_id, print)
 
 
 def test_token_that_is_no_longer_good_where_a_page_answers(api):
@@ -350,7 +350,7 @@ def test_token_that_is_no_longer_good_where_a_page_answers(api):
     run_id = submit(pipelines).id
     story(api, state(api, "RUNNING"), lambda: setattr(api, "require_token", "another"))
     with pytest.raises(ConfigurationError, match="does not let you in .*a page answers, not the API"):
-        pipelines.wait(run_id, print)
+        pipelines.follow(run_id, print)
 
 
 # Tests of the command line.

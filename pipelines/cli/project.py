@@ -46,7 +46,7 @@ def manifests(pipeline: str | None, target_name: str, parameters: tuple[str, ...
     from tfx_distribute.pipelines.targets.kubeflow import rbac
 
     namespace, account = options["namespace"], options["service_account"]
-    click.echo(rbac.make_manifests_yaml(namespace or rbac.DEFAULT_NAMESPACE, account or rbac.DEFAULT_ACCOUNT), nl=False)
+    click.echo(rbac.make_manifests(namespace or rbac.DEFAULT_NAMESPACE, account or rbac.DEFAULT_ACCOUNT), nl=False)
 
 
 for _target in REMOTE_TARGETS.values():

@@ -115,7 +115,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Returns a Role and its RoleBinding, for `kubectl apply -f -`."""
         from tfx_distribute.pipelines.targets.kubeflow import rbac
 
-        return rbac.make_manifests_yaml(
+        return rbac.make_manifests(
             self.settings.namespace or rbac.DEFAULT_NAMESPACE, self.settings.service_account or rbac.DEFAULT_ACCOUNT
         )
 

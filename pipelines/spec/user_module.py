@@ -159,17 +159,30 @@ def importable(module: Module) -> Iterator[None]:
     folder = str(module.folder)
     _forget_imports(module.folder)
     sys.path.insert(0, folder)
-    pythonpath_before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, pythonpath_before)))
+    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
     try:
-        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as copy, module_copy.used(module.folder, Path(copy)):
+        with (
+            variable_set("PYTHONPATH", path),
+            tempfile.TemporaryDirectory(prefix="tfx-distribute-") as copy,
+            module_copy.used(module.folder, Path(copy)),
+        ):
             yield
     finally:
         sys.path.remove(folder)
-        if pythonpath_before is None:
-            del os.environ["PYTHONPATH"]
+
+
+@contextlib.contextmanager
+def variable_set(name: str, value: str) -> Iterator[None]:
+    """Sets an environment variable within the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
         else:
-            os.environ["PYTHONPATH"] = pythonpath_before
+            os.environ[name] = before
 
 
 def _forget_imports(folder: Path) -> None:

@@ -4,7 +4,6 @@ It uses TFX's LocalDagRunner, and reports when each node starts and ends.
 """
 
 import contextlib
-import os
 import sys
 import tempfile
 import time
@@ -118,14 +117,11 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
 
         Args:
           pipeline: The compiled pipeline.
-          run_options: Not supported here.
+          run_options: TFX's, for partial runs; ignored.
 
         Raises:
           NodeError: A node failed.
-          ValueError: `run_options` is given.
         """
-        if run_options is not None:
-            raise ValueError("LocalRunner runs whole pipelines; for a partial run use LocalDagRunner")
         runtime_parameter_utils.substitute_runtime_parameter(
             pipeline,
             {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: self._run_id or datetime.now().isoformat()},
@@ -291,7 +287,7 @@ def session(
         locks.exclusive(str(paths.root), "the run folder", "wait until it ends, or write another --root"),
         # Short enough for Unix sockets in it, and readable by its owner alone.
         tempfile.TemporaryDirectory(prefix="tfxd-run-", ignore_cleanup_errors=True) as temporary,
-        _variable_set("TMPDIR", temporary),
+        user_module.variable_set("TMPDIR", temporary),
         mock.patch.object(tempfile, "tempdir", temporary),
         terminable(),
         # TFX and absl would parse this process's arguments as their own flags.
@@ -300,7 +296,7 @@ def session(
         user_module.importable(module),
         local_launcher.settings(settings),
         # TensorFlow would take the GPUs' memory for Transform; training needs it.
-        _variable_set("CUDA_VISIBLE_DEVICES", "-1"),
+        user_module.variable_set("CUDA_VISIBLE_DEVICES", "-1"),
         direct_runner.as_default(),
         direct_runner.reporting_stages(on_beam),
     ):
@@ -338,19 +334,6 @@ def _without_watchers() -> Iterator[None]:
         mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _variable_set(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def build(

@@ -8,7 +8,7 @@ import click
 
 from tfx_distribute.pipelines import compare as defaults
 from tfx_distribute.pipelines.cli import shell
-from tfx_distribute.pipelines.cli.options import FAILED, INTERRUPTED, INVALID, PIPELINE, STOPPED, refuse
+from tfx_distribute.pipelines.cli.options import FAILED, INTERRUPTED, INVALID, OUTPUT, PIPELINE, STOPPED, refusing_errors
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Training steps of each combination.",
 )
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
+@OUTPUT
 @click.option("--root", type=click.Path(file_okay=False), help="Folder of all runs of the pipeline.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
 def compare(
@@ -57,7 +57,6 @@ def compare(
     cannot be. 130, 143: it was ended by Ctrl-C or SIGTERM; what was measured before is
     shown.
     """
-    shell.check_limits()
     shell.check_environment()
     combinations, module, paths, folder = _load(pipeline, parameters, train_steps, root)
     from tfx_distribute.pipelines.cli import compare_report, tables
@@ -103,7 +102,7 @@ def _load(
     from tfx_distribute.pipelines.targets.local.paths import COMPARISON
     from tfx_distribute.pipelines.targets.local.target import LocalTarget
 
-    try:
+    with refusing_errors():
         spec = loader.load(pipeline)
         combinations = combinations_lib.make(spec, grid.parse(arguments), train_steps, gpus.list_visible())
         first = next(each.spec for each in combinations if not each.problem)
@@ -112,8 +111,6 @@ def _load(
         folder = paths.root / "compare" / paths.run_id.removeprefix(COMPARISON)
         folder.mkdir(mode=0o700, parents=True)
         return combinations, user_module.find(first), paths, folder
-    except ConfigurationError as error:
-        refuse(str(error))
 
 
 def _run(module: "Module", paths: "RunPaths", folder: "Path", console: "Console", outcomes: "list[Outcome]") -> int:

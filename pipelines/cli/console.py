@@ -401,15 +401,9 @@ def _format_verdict(result: "MetricResult") -> Text:
         return Text()
     if not result.failed_on:
         return Text("met", "green")
-    if "" in result.not_finite_on:  # the empty string stands for all examples
-        return Text("not met: the value is not finite", "red")
-    if "" in result.weightless_on:
-        return Text("not met: the example weights add up to 0 or less", "red")
     slices = [name for name in result.failed_on if name]
     if not slices:
         return Text("not met", "red")
     shown = ", ".join(slices[:3]) + (", ..." if len(slices) > 3 else "")
     where = f"{len(slices)} slice{'s' if len(slices) > 1 else ''} ({shown})"
-    reason = f"; not finite on {len(result.not_finite_on)} of them" if result.not_finite_on else ""
-    reason += f"; weights add up to 0 or less on {len(result.weightless_on)} of them" if result.weightless_on else ""
-    return Text((f"not met, also on {where}" if "" in result.failed_on else f"not met on {where}") + reason, "red")
+    return Text(f"not met, also on {where}" if "" in result.failed_on else f"not met on {where}", "red")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfx_distribute.pipelines.cli.options import quiet, refuse
-from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+from tfx_distribute.pipelines.cli.options import quiet, refuse, refusing_errors
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.starter.first_model import FirstModel
@@ -35,7 +35,7 @@ def init(folder: str, data: str | None, label: str | None, example: str | None) 
         refuse("--from and --label: belong together; write --from FILE --label COLUMN")
     if data and example:
         refuse("--example: an example has data of its own; leave out --from and --label, or --example")
-    try:
+    with refusing_errors():
         name = _check_folder(Path(folder))
         if example:
             from tfx_distribute.pipelines.starter import project
@@ -43,8 +43,6 @@ def init(folder: str, data: str | None, label: str | None, example: str | None) 
             files = project.copy_example(example, folder, name)
         else:
             files = _make_first_model(Path(folder), name, data, label)
-    except (ConfigurationError, DataError) as error:
-        refuse(str(error))
     os.makedirs(folder, exist_ok=True)
     for file, text in files.items():
         Path(folder, file).write_text(text, encoding="utf-8")

@@ -3,10 +3,8 @@
 Each command imports what it needs when it runs, so that help and checks are fast.
 """
 
-import logging
 import os
 import sys
-import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +30,7 @@ from tfx_distribute.pipelines.cli.options import (
     INTERRUPTED,
     INVALID,
     NOT_BLESSED,
+    OUTPUT,
     PARAMETER,
     PIPELINE,
     STOPPED,
@@ -39,6 +38,7 @@ from tfx_distribute.pipelines.cli.options import (
     check_options,
     load,
     refuse,
+    refusing_errors,
     warn,
 )
 from tfx_distribute.pipelines.targets import target as target_lib
@@ -58,10 +58,8 @@ if TYPE_CHECKING:
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""
-    try:
+    with refusing_errors():
         lines.check()
-    except ConfigurationError as error:
-        refuse(str(error))
     os.environ.update(tpu_library.NOT_LOADED)  # training processes load it
 
 
@@ -88,7 +86,7 @@ def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **opt
 @PIPELINE
 @PARAMETER
 @ANY_TARGET
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format.")
+@OUTPUT
 def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: str, **options: Any) -> None:
     """Shows what a run would do, without starting anything.
 
@@ -101,10 +99,8 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: s
     target, module = load(pipeline, parameters, target_class, options)
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
 
-    try:
+    with refusing_errors():
         run_plan = plan_lib.make_plan(target.spec, module, target)
-    except ConfigurationError as error:
-        refuse(str(error))
     if output == "json":
         import dataclasses
         import json
@@ -166,7 +162,6 @@ def run(
     nothing was trained. 130, 143: it was ended by
     Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
-    shell.check_limits()
     shell.check_environment()
     if backfill:
         if if_new or any(parameter.startswith("span=") for parameter in parameters):
@@ -189,11 +184,9 @@ def run(
     if unread:
         warn(f"no run has read {unread}; run --backfill FIRST..LAST reads them, the oldest first")
     metrics = metrics_server.Metrics()
-    try:
-        if metrics_port:  # before a file of the run exists: that of the run before may have the port
+    if metrics_port:  # before a file of the run exists: that of the run before may have the port
+        with refusing_errors():
             metrics_server.serve(metrics, metrics_port)
-    except ConfigurationError as error:
-        refuse(str(error))
     try:
         paths.create()
     except ConfigurationError as error:
@@ -231,30 +224,16 @@ def _run(  # type: ignore[no-untyped-def]
     from tfx_distribute.pipelines.cli import node_errors, shown_run
     from tfx_distribute.pipelines.notify.message import Ending
 
-    folders = (paths.root, tempfile.gettempdir(), node_errors.SHARED_MEMORY)
     try:
         result = shown_run.run(spec, module, paths, console, enable_cache, metrics.add)
-    except ConfigurationError:
-        raise
     except Exception as error:
         from tfx_distribute.pipelines.targets.local.runner import NodeError
 
-        full_disk, message = node_errors.find_full_disk(folders), ""
-        if isinstance(error, NodeError) and error.rejection:
-            console.print(error.rejection, markup=False, style="red")
-            return Ending(STOPPED, error.rejection)
-        if isinstance(error, NodeError):
-            message = node_errors.explain(error.__cause__ or error, module.file.parent)
-            console.print(message, markup=False, style="red")
-        elif not full_disk:  # an error of ML Metadata, before the first node
+        if not isinstance(error, NodeError):
             raise
-        else:
-            logging.exception("the run failed")
-        if full_disk and "no space is left" not in message:
-            console.print(full_disk, markup=False, style="red")
-            message = full_disk
-        node = f"{error.node}: " if isinstance(error, NodeError) else ""
-        return Ending(FAILED, node + message)
+        message = error.rejection or node_errors.explain(error.__cause__ or error, module.file.parent)
+        console.print(message, markup=False, style="red")
+        return Ending(STOPPED, message) if error.rejection else Ending(FAILED, f"{error.node}: {message}")
     return Ending(NOT_BLESSED if result.blessed is False else 0, result=result)
 
 

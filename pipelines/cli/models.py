@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines.cli import runs as runs_cli
-from tfx_distribute.pipelines.cli.options import quiet, refuse
+from tfx_distribute.pipelines.cli.options import OUTPUT, refusing_errors
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.models import Version
@@ -21,7 +21,7 @@ def models() -> None:
 
 @models.command("list")
 @runs_cli.ROOT
-@runs_cli.OUTPUT
+@OUTPUT
 def list_(root: str | None, output: str) -> None:
     """Lists the versions that runs on this machine have pushed, the newest first."""
     from tfx_distribute.pipelines.cli import tables
@@ -41,7 +41,7 @@ def list_(root: str | None, output: str) -> None:
 @models.command()
 @VERSION
 @runs_cli.ROOT
-@runs_cli.OUTPUT
+@OUTPUT
 def show(version: str, root: str | None, output: str) -> None:
     """Shows a pushed version: its run and its metrics."""
     from tfx_distribute.pipelines.cli import tables
@@ -75,16 +75,11 @@ def rollback(version: str, root: str | None) -> None:
 
     Later runs compare with it, and do not push again the models that came after it.
     """
-    from tfx_distribute.trainer_module.errors import TfxDistributeError
-
     found = _find(root, version)
-    try:
-        with quiet(), runs_cli.without_logs():
-            from tfx_distribute.pipelines.targets.local import models as models_lib
+    with refusing_errors(), runs_cli.without_logs():
+        from tfx_distribute.pipelines.targets.local import models as models_lib
 
-            new = models_lib.roll_back(found)
-    except TfxDistributeError as error:
-        refuse(str(error))
+        new = models_lib.roll_back(found)
     click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {_describe_run(found)[0]}")
 
 
@@ -97,7 +92,7 @@ def _list(root: str | None) -> "list[Version]":
 def _find(root: str | None, name: str) -> "Version":
     from tfx_distribute.pipelines.targets.local import models as models_lib
 
-    with runs_cli.refusing_errors():
+    with refusing_errors():
         return models_lib.find(_list(root), name)
 
 

@@ -1,17 +1,13 @@
 """Explains an exception of a pipeline node in a few lines."""
 
-import os
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.user_code import user_exit
 
 MAX_LINES = 12
-# A folder with less space passes for full: libraries need some kilobytes at a time.
-FULL_BYTES = 1 << 20
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 (where Beam's and Python's semaphores are)
 
 
 def explain(error: BaseException, module_folder: Path) -> str:
@@ -38,28 +34,6 @@ def explain(error: BaseException, module_folder: Path) -> str:
         lines += [f"  at {frame.filename}, line {frame.lineno}, in {frame.name}", f"    {frame.line}"]
     lines = "\n".join(lines).splitlines()
     return "\n".join(lines[:MAX_LINES] + ["  ..."] * (len(lines) > MAX_LINES))
-
-
-def find_full_disk(folders: Iterable[Path | str]) -> str:
-    """Returns a line about the first folder without space left; empty if all have some.
-
-    Libraries hide a full disk: ML Metadata, for instance, says that a type is missing.
-
-    Args:
-      folders: Folders that a run writes to; those that do not exist are left out.
-    """
-    for folder in folders:
-        try:
-            space = os.statvfs(folder)
-        except OSError:
-            continue
-        # Some file systems do not say how much space they have.
-        if space.f_blocks and space.f_bavail * space.f_frsize < FULL_BYTES:
-            left = space.f_bavail * space.f_frsize >> 10
-            return f"no space is left in {folder} ({left} KiB); free some, then run the same command again"
-        if space.f_files and not space.f_favail:
-            return f"no more files can be created in {folder}; remove some, then run the same command again"
-    return ""
 
 
 def _follow_chain(error: BaseException) -> Iterator[BaseException]:

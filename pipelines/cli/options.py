@@ -8,6 +8,7 @@ import click
 
 from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.targets import target as target_lib
+from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.reporting import process_log
 
 if TYPE_CHECKING:
@@ -24,8 +25,10 @@ INVALID = 2  # click's own code for a wrong command line
 NOT_BLESSED = 3
 STOPPED = 4  # the data were rejected
 INTERRUPTED = 130  # 128 plus the number of the signal, as in shells
-BROKEN_PIPE = 141
 
+OUTPUT = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
 # `load` reads the file, and reports it if that fails.
 PIPELINE = click.argument("pipeline", type=click.Path(readable=False))
 PARAMETER = click.option(
@@ -74,12 +77,8 @@ def check_options(target_class: "type[Target[Any]]", options: "Mapping[str, Any]
             if name not in accepted and options.get(name) and source(name) is click.core.ParameterSource.COMMANDLINE:
                 refuse(f"--{name.replace('_', '-')}: goes with --target {other.name}, not with --target {target_class.name}")
     if issubclass(target_class, target_lib.RemoteTarget):
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
-        try:
+        with refusing_errors():
             target_class.check_options(options)
-        except ConfigurationError as error:
-            refuse(str(error))
 
 
 def _own_options(target_class: "type[Target[Any]]") -> tuple[click.Option, ...]:
@@ -112,7 +111,6 @@ def load(
       module.
     """
     from tfx_distribute.pipelines.spec import loader, user_module
-    from tfx_distribute.trainer_module.errors import ConfigurationError
 
     spec = None
     try:
@@ -120,9 +118,18 @@ def load(
         spec = loader.override(spec, loader.parse_parameters(parameters))
         module = user_module.find(spec)
         return target_class(spec, options), module
-    except ConfigurationError as error:
+    except TfxDistributeError as error:
         if spec and refuse_with:
             refuse_with(spec, str(error))
+        refuse(str(error))
+
+
+@contextlib.contextmanager
+def refusing_errors() -> "Iterator[None]":
+    """Ends the program with the message of an error of this package."""
+    try:
+        yield
+    except TfxDistributeError as error:
         refuse(str(error))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from tfx_distribute.pipelines.cli.options import PARAMETER, add_options, check_options, load, refuse
+from tfx_distribute.pipelines.cli.options import PARAMETER, add_options, check_options, load, refuse, refusing_errors
 from tfx_distribute.pipelines.targets import target as target_lib
 
 REMOTE_TARGETS = target_lib.remote_targets()
@@ -32,16 +32,12 @@ def manifests(pipeline: str | None, target_name: str, parameters: tuple[str, ...
     For Kubeflow, a Role and a RoleBinding for `kubectl apply -f -`; PIPELINE may be
     left out. Those of Vertex AI are in docs/vertex.md.
     """
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
     target_class = REMOTE_TARGETS[target_name]
     check_options(target_class, options)
     if pipeline is not None:
         target, _ = load(pipeline, parameters, target_class, options)
-        try:
+        with refusing_errors():
             click.echo(target.make_manifests(), nl=False)
-        except ConfigurationError as error:
-            refuse(str(error))
         return
     if target_name != "kubeflow":
         refuse("PIPELINE: is missing")
@@ -50,7 +46,7 @@ def manifests(pipeline: str | None, target_name: str, parameters: tuple[str, ...
     from tfx_distribute.pipelines.targets.kubeflow import rbac
 
     namespace, account = options["namespace"], options["service_account"]
-    click.echo(rbac.make_manifests_yaml(namespace or rbac.DEFAULT_NAMESPACE, account or rbac.DEFAULT_ACCOUNT), nl=False)
+    click.echo(rbac.make_manifests(namespace or rbac.DEFAULT_NAMESPACE, account or rbac.DEFAULT_ACCOUNT), nl=False)
 
 
 for _target in REMOTE_TARGETS.values():

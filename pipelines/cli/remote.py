@@ -16,6 +16,7 @@ from tfx_distribute.pipelines.cli.options import (
     load,
     quiet,
     refuse,
+    refusing_errors,
 )
 from tfx_distribute.pipelines.targets import target as target_lib
 
@@ -92,12 +93,9 @@ def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cach
     check_options(target_class, {**options, "wait": wait})
     target, module = load(pipeline, parameters, target_class, options)
     package = _compile(target, module, enable_cache=not no_cache)
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
     try:
-        succeeded = target.submit(package, _arguments(target.spec, parameters), wait, click.echo)
-    except ConfigurationError as error:
-        refuse(str(error))
+        with refusing_errors():
+            succeeded = target.submit(package, _arguments(target.spec, parameters), wait, click.echo)
     except KeyboardInterrupt:
         click.echo("Not waiting any longer; the run goes on.")
         sys.exit(INTERRUPTED)
@@ -126,15 +124,8 @@ def _compile(target: "RemoteTarget[Any]", module: "Module", enable_cache: bool) 
 
     Prints warnings to standard error.
     """
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-    with quiet():
-        try:
-            package = target.compile(module, enable_cache)
-        except ConfigurationError as error:
-            package, message = None, str(error)
-    if package is None:
-        refuse(message)
+    with refusing_errors(), quiet():
+        package = target.compile(module, enable_cache)
     for warning in (*target.find_warnings(), *(package.warnings if enable_cache else ())):
         click.echo(f"warning: {warning}", err=True)
     return package

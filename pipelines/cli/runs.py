@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.cli.options import add_options, check_options, quiet, refuse, target_option
+from tfx_distribute.pipelines.cli.options import (
+    OUTPUT,
+    add_options,
+    check_options,
+    quiet,
+    refuse,
+    refusing_errors,
+    target_option,
+)
 from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
@@ -24,9 +32,6 @@ ROOT = click.option(
     "--root", type=click.Path(file_okay=False), help="Folder of a pipeline's runs; default all folders in runs/."
 )
 RUN = click.argument("run", required=False)
-OUTPUT = click.option(
-    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
-)
 TARGET = target_option("Platform that has the runs.")
 
 
@@ -55,7 +60,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
         refuse(f"{'--output: ' if output else ''}cannot write {path}: {error.strerror}; write another file with -o FILE")
     for text in made.missing:
         click.echo(f"missing: {text}", err=True)
-    click.echo(str(path), err=not path.is_file())  # standard output may be what it was written to
+    click.echo(str(path))
 
 
 @click.group()
@@ -205,8 +210,7 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
         failed = [f"{node.name} failed" for run in found for node in run.nodes if node.state == "failed"]
         reason = ", ".join(failed) or "no Trainer ran, or they were deleted"
         refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; {reason}")
-    with refusing_errors():
-        arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
+    arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
     click.echo(" ".join(["tensorboard", *arguments]), err=True)
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments])  # noqa: S606 (no shell on purpose)
@@ -311,17 +315,6 @@ def without_logs() -> "Iterator[None]":
             yield
     finally:
         logging.disable(before)
-
-
-@contextlib.contextmanager
-def refusing_errors() -> "Iterator[None]":
-    """Ends the program with the message of a `ConfigurationError`."""
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-    try:
-        yield
-    except ConfigurationError as error:
-        refuse(str(error))
 
 
 def _check_local(options: "dict[str, Any]") -> None:

@@ -3,10 +3,16 @@
 import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from tfx import types
+from tfx.orchestration import data_types_utils, metadata
+from tfx.orchestration.local import runner_utils
+from tfx.orchestration.portable import inputs_utils
+from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.tuner import trials
@@ -17,7 +23,7 @@ from tfx_distribute.pipelines.compare.measurement import measure
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.pipelines.targets import tfx_pipeline
-from tfx_distribute.pipelines.targets.local import runner, upstream
+from tfx_distribute.pipelines.targets.local import runner
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.job import strategy_table
@@ -54,12 +60,39 @@ def prepare(
     Raises:
       NodeError: A node before the Trainer failed.
     """
-    inputs = upstream.run("Trainer", _prepares_data(combinations), module, paths, connection, on_node)
-    distribution = job_builder.training_parameters(inputs.exec_properties).distribution
-    with trial_launcher(
-        inputs.artifacts, inputs.exec_properties, distribution, str(folder), 1, noun="combination"
-    ) as launcher:
-        yield lambda number, combination: _train(combination, number, inputs.exec_properties, launcher, folder)
+    spec = _prepares_data(combinations)
+    data = _DataRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
+    data.run(runner.build(spec, module, paths, connection, enable_cache=True))
+    properties = data.exec_properties
+    distribution = job_builder.training_parameters(properties).distribution
+    with trial_launcher(data.artifacts, properties, distribution, str(folder), 1, noun="combination") as launcher:
+        yield lambda number, combination: _train(combination, number, properties, launcher, folder)
+
+
+class _DataRunner(runner.LocalRunner):
+    """Runs the nodes before the Trainer, and resolves what the Trainer would get.
+
+    Attributes:
+      artifacts: The Trainer's input artifacts.
+      exec_properties: Its execution properties.
+    """
+
+    artifacts: dict[str, list[types.Artifact]]
+    exec_properties: dict[str, Any]
+
+    def select(self, nodes: Mapping[str, pipeline_pb2.PipelineNode]) -> set[str]:
+        return nodes.keys() - {"Trainer"}
+
+    def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
+        super().run_with_ir(pipeline, run_options)  # gives the pipeline the values of its parameters
+        (trainer,) = [one.pipeline_node for one in pipeline.nodes if one.pipeline_node.node_info.id == "Trainer"]
+        store = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
+        with metadata.Metadata(getattr(store, store.WhichOneof("connection_config"))) as handle:
+            (artifacts,) = inputs_utils.resolve_input_artifacts(pipeline_node=trainer, metadata_handle=handle)
+        self.artifacts = {key: list(values) for key, values in artifacts.items()}
+        self.exec_properties = data_types_utils.build_parsed_value_dict(
+            inputs_utils.resolve_parameters_with_schema(node_parameters=trainer.parameters)
+        )
 
 
 def _prepares_data(combinations: Sequence[Combination]) -> PipelineSpec:

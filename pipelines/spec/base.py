@@ -8,7 +8,6 @@ from pydantic import (
     ConfigDict,
     GetJsonSchemaHandler,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -30,8 +29,6 @@ def _check_scalar(value: Any) -> Any:
 
 
 ScalarValue = Annotated[Scalar, BeforeValidator(_check_scalar)]
-
-_MAX_INT = 2**63 - 1  # limit of ML Metadata and of protocol buffers
 
 
 def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -74,10 +71,3 @@ class SpecModel(BaseModel):
             if key.get("default", ...) is None:
                 del key["default"]
         return schema
-
-    @field_validator("*")
-    @classmethod
-    def _check_fits_in_64_bits(cls, value: Any) -> Any:
-        if isinstance(value, int) and not -_MAX_INT - 1 <= value <= _MAX_INT:
-            raise ValueError(f"is beyond 64 bits; write at most {_MAX_INT}")
-        return value

@@ -19,8 +19,6 @@ from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS,
 from tfx_distribute.pipelines.spec.yaml_text import Location
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-MAX_BYTES = 128 * files.KIB
-
 
 def load(path: str | Path) -> PipelineSpec:
     """Reads a pipeline file.
@@ -30,12 +28,12 @@ def load(path: str | Path) -> PipelineSpec:
     ```
 
     Raises:
-      ConfigurationError: The file cannot be read, is larger than `MAX_BYTES`, is not
-        YAML, or does not describe a pipeline; one line for each mistake.
+      ConfigurationError: The file cannot be read, is not YAML, or does not describe a
+        pipeline; one line for each mistake.
     """
     try:
         folder = files.resolve(path).parent
-        document = yaml_text.parse(files.read_text(path, MAX_BYTES))
+        document = yaml_text.parse(files.read_text(path))
     except yaml_text.TextError as error:
         raise ConfigurationError(f"{path}, line {error.line}: {error}") from error
     if not isinstance(document.value, dict):

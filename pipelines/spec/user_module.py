@@ -13,14 +13,12 @@ from pathlib import Path
 
 from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, BaseModelSpec, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.user_code import fingerprint, function_settings, module_copy
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
-MAX_BYTES = 16 * files.MIB
 # Top-level names that this package's processes have imported before a module.
 _IMPORTED_BEFORE = {
     *("__main__", "absl", "apache_beam", "google", "keras", "ml_metadata", "numpy", "pandas", "pyarrow", "pydantic", "six"),
@@ -86,7 +84,7 @@ def find(spec: PipelineSpec) -> Module:
         if located is None:
             raise ConfigurationError(f"module: {name!r} is not installed; for a file, write its path with .py")
         file = located
-    names = _read_names(file, siblings=folder is not None)
+    names = _read_names(file)
     train = module_lib.training_function(names, str(file))
     parameters = spec.trainer.parameters
     if train == "run_fn":
@@ -132,24 +130,14 @@ def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)
 
 
-def _read_names(file: Path, siblings: bool) -> module_lib.TopLevelNames:
+def _read_names(file: Path) -> module_lib.TopLevelNames:
     """Returns the names that a module defines.
 
-    Args:
-      file: The module.
-      siblings: True to check that the other modules in its folder can be read, too.
-
     Raises:
-      ConfigurationError: A file cannot be read, or the module is not Python source.
+      ConfigurationError: The file cannot be read, or is not Python source.
     """
     if file.suffix != ".py":
         raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
-    try:
-        files.check_readable(file, MAX_BYTES)
-        for sibling in fingerprint.python_files(file.parent) if siblings else ():
-            files.check_readable(sibling, MAX_BYTES)
-    except files.FileError as error:
-        raise ConfigurationError(f"module: cannot read {error}") from error
     try:
         return module_lib.top_level_names(file)
     except ConfigurationError:
@@ -171,17 +159,30 @@ def importable(module: Module) -> Iterator[None]:
     folder = str(module.folder)
     _forget_imports(module.folder)
     sys.path.insert(0, folder)
-    pythonpath_before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, pythonpath_before)))
+    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
     try:
-        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as copy, module_copy.used(module.folder, Path(copy)):
+        with (
+            variable_set("PYTHONPATH", path),
+            tempfile.TemporaryDirectory(prefix="tfx-distribute-") as copy,
+            module_copy.used(module.folder, Path(copy)),
+        ):
             yield
     finally:
         sys.path.remove(folder)
-        if pythonpath_before is None:
-            del os.environ["PYTHONPATH"]
+
+
+@contextlib.contextmanager
+def variable_set(name: str, value: str) -> Iterator[None]:
+    """Sets an environment variable within the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
         else:
-            os.environ["PYTHONPATH"] = pythonpath_before
+            os.environ[name] = before
 
 
 def _forget_imports(folder: Path) -> None:

@@ -1,7 +1,4 @@
-"""Parses YAML into plain values and records the line of each.
-
-Time and memory are bounded for any text.
-"""
+"""Parses YAML into plain values and records the line of each."""
 
 import re
 from collections.abc import Iterator
@@ -14,10 +11,6 @@ from tfx_distribute.pipelines.spec.base import Scalar
 from tfx_distribute.pipelines.spec.files import shorten
 
 Location = tuple[str | int, ...]
-
-MAX_DEPTH = 50
-MAX_VALUES = 100_000
-MAX_SCALAR = 1 << 16  # characters in a `-p` value
 
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
@@ -57,17 +50,6 @@ class _Loader(yaml.SafeLoader):
     `1e-3` is a number; `2024-01-31`, `12:30` and `0123` are strings.
     """
 
-    _depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self._depth > MAX_DEPTH:
-            raise TextError(self.peek_event().start_mark.line + 1, f"is nested more than {MAX_DEPTH} levels deep")
-        self._depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
-
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
@@ -90,14 +72,16 @@ def parse(text: str) -> Document:
 
     Raises:
       TextError: The text is not YAML, has values that JSON lacks, has a duplicate key
-        or a key that is not a string, or is too large or too deeply nested once its
-        aliases are expanded.
+        or a key that is not a string, or is too deeply nested.
     """
-    loader, node = _compose(text)
     document = Document()
-    if node is not None:
-        document.lines[()] = _get_line(node)
-        document.value = _Converter(loader, document.lines).convert(node, ())
+    try:
+        loader, node = _compose(text)
+        if node is not None:
+            document.lines[()] = _get_line(node)
+            document.value = _Converter(loader, document.lines).convert(node, ())
+    except RecursionError as error:
+        raise TextError(1, "is nested too deeply, or refers to itself") from error
     return document
 
 
@@ -114,18 +98,15 @@ def parse_scalar(text: str) -> Scalar:
     ```
 
     Raises:
-      ValueError: The value is null, a list or a mapping, is longer than `MAX_SCALAR`,
-        or is not valid Unicode.
+      ValueError: The value is null, a list or a mapping, or is not valid Unicode.
     """
-    if len(text) > MAX_SCALAR:
-        raise ValueError(f"has {len(text):,} characters; at most {MAX_SCALAR:,} are allowed")
     if _NOT_TEXT.search(text):
         raise ValueError("is not valid text in the encoding of the terminal")
     if not text or "\n" in text or "\r" in text:
         return text
     try:
         loader, node = _compose(text)
-    except TextError:
+    except (TextError, RecursionError):
         return text
     if node is None or text[node.start_mark.index : node.end_mark.index] != text.strip():
         return text
@@ -155,12 +136,11 @@ def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
 
 
 class _Converter:
-    """Converts nodes to values and records their lines; bounds what aliases repeat."""
+    """Converts nodes to values and records their lines."""
 
     def __init__(self, loader: _Loader, lines: dict[Location, int]):
         self._loader = loader
         self._lines = lines
-        self._count = 0
 
     def convert(self, node: yaml.Node, location: Location) -> Any:
         """Returns the value of a node.
@@ -172,11 +152,6 @@ class _Converter:
         Raises:
           TextError: The node, or one below it, is not allowed.
         """
-        self._count += 1
-        if self._count > MAX_VALUES:
-            raise TextError(_get_line(node), f"has more than {MAX_VALUES:,} values, counting what aliases repeat")
-        if len(location) > MAX_DEPTH:
-            raise TextError(_get_line(node), f"is nested more than {MAX_DEPTH} levels deep, counting what aliases repeat")
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             entries = self._collect_entries(node)
             return {name: self._convert_item(name, key, value, location) for name, (key, value) in entries.items()}
@@ -192,7 +167,7 @@ class _Converter:
         self._lines[item_location] = _get_line(line_node)
         return self.convert(value, item_location)
 
-    def _collect_entries(self, node: yaml.MappingNode, depth: int = 0) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    def _collect_entries(self, node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         """Returns a mapping's keys, each with its node and the node of its value.
 
         Entries that `<<` merges in come first.
@@ -202,9 +177,7 @@ class _Converter:
         for key, value in node.value:
             if key.tag == _TAG + "merge":
                 for source in reversed(list(_iterate_merged(value))):
-                    if depth > MAX_DEPTH:
-                        raise TextError(_get_line(key), "<<: merges a mapping into itself")
-                    merged.update(self._collect_entries(source, depth + 1))
+                    merged.update(self._collect_entries(source))
                 continue
             if not isinstance(key, yaml.ScalarNode):
                 raise TextError(_get_line(key), "a key is a list or a mapping; keys are strings")

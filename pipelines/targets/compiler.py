@@ -12,7 +12,6 @@ from typing import Any
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import resolver
-from tfx.dsl.experimental.conditionals import conditional
 from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 from tfx.dsl.placeholder.placeholder import Placeholder
 from tfx.orchestration import data_types
@@ -109,20 +108,12 @@ def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> d
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="job.yaml" if schema_2_1 else "job.json")
     try:
         job = dict(runner.run(pipeline, write_out=False))
-    except ValueError as error:
-        contexts = pipeline.dsl_context_registry
-        nodes = [component.id for component in pipeline.components if conditional.get_predicates(component, contexts)]
-        if not nodes or "placeholder" not in str(error):
-            raise ConfigurationError(f"the pipeline has something that TFX cannot compile: {error}") from error
+    except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"{', '.join(nodes)}: depends on a condition that TFX cannot compile, such as one on a value; write one on a "
-            f"property of an artifact for Vertex AI, and none for Kubeflow Pipelines ({error})"
-        ) from error
-    except (AssertionError, NotImplementedError, TypeError) as error:
-        raise ConfigurationError(
-            "the pipeline has a node that TFX cannot compile for Kubeflow Pipelines and Vertex AI: it knows no subpipelines,"
-            " no ForEach, no InfraValidator, no unions of channels and no resolvers of spans; leave such nodes out, or run "
-            f"a pipeline with one of the last three with LocalDagRunner ({type(error).__name__}: {error})"
+            "the pipeline has something that TFX cannot compile for Kubeflow Pipelines and Vertex AI "
+            f"({type(error).__name__}: {error}); it knows no subpipelines, no ForEach, no InfraValidator, no unions of "
+            "channels, no resolvers of spans and no conditions on values: leave these out, or run the pipeline with "
+            "LocalDagRunner"
         ) from error
     resolvers = [component for component in pipeline.components if isinstance(component, resolver.Resolver)]
     upstream = {node.id: sorted(other.id for other in node.upstream_nodes) for node in resolvers}

@@ -1,10 +1,16 @@
 """Defines runs and schedules on a platform, as `runs` and `schedules` show them."""
 
 import abc
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+
+POLL_SECONDS = 10.0
+PATIENCE_SECONDS = 600.0  # without an answer; the run goes on meanwhile
+SUCCESS_STATES = ("succeeded", "skipped")
+FINAL_STATES = (*SUCCESS_STATES, "failed", "error", "canceled", "cancelled")
 
 ScheduleChange = Literal["pause", "resume", "delete"]
 
@@ -85,12 +91,43 @@ class RemoteRuns(abc.ABC):
         """
 
     @abc.abstractmethod
-    def get(self, run_id: str) -> RemoteRun:
+    def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
         """Returns a run with its parameters and tasks.
+
+        Args:
+          run_id: Id of the run.
+          patience_seconds: How long to ask again if there is no answer.
 
         Raises:
           ConfigurationError: There is no such run, or the platform refuses.
         """
+
+    def follow(self, run_id: str, report: Callable[[str], None]) -> bool:
+        """Follows a run to its end.
+
+        Args:
+          run_id: Id of the run.
+          report: Called with a line for each new state of a task, and for the end.
+
+        Returns:
+          True if the run has succeeded.
+
+        Raises:
+          ConfigurationError: The platform refuses, or does not answer for long.
+        """
+        seen: set[tuple[str, str]] = set()
+        while True:
+            run = self.get(run_id, PATIENCE_SECONDS)
+            for task in run.tasks:
+                if task.state and (task.name, task.state) not in seen:
+                    seen.add((task.name, task.state))
+                    report(f"{task.name:28} {task.state}{f': {task.error}' if task.error else ''}")
+            if run.state in FINAL_STATES:
+                if run.error:
+                    report(run.error)
+                report(f"ended    {run.state}")
+                return run.state in SUCCESS_STATES
+            time.sleep(POLL_SECONDS)
 
     @abc.abstractmethod
     def cancel(self, run_id: str) -> None:

@@ -2,14 +2,20 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from tfx_distribute.pipelines.spec.base import SpecModel
-from tfx_distribute.pipelines.targets import texts
+
+# Source: https://github.com/distribution/reference
+_REGISTRY = r"(([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|localhost)(:[0-9]+)?|[A-Za-z0-9-]+:[0-9]+)/"
+_REPOSITORY = r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+_IMAGE = rf"^({_REGISTRY})?{_REPOSITORY}(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(@sha256:[0-9a-f]{{64}})?$"
 
 
 class RemoteSettings(SpecModel):
     """Base of the settings of targets that pipelines are compiled for."""
 
-    image: texts.Image
+    image: str = Field(pattern=_IMAGE)
     """Container image of all steps and training processes; it contains this package and
     the pipeline's module."""
     pipeline_root: str

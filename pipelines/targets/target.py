@@ -10,7 +10,6 @@ everything else that takes time inside of methods.
 """
 
 import abc
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -22,7 +21,7 @@ from tfx_distribute.pipelines import target_names
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
-    from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings
+    from tfx_distribute.components.launchers.launcher import LauncherSettings
     from tfx_distribute.pipelines.spec.base import SpecModel
     from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -262,64 +261,28 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
         raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
 
-    @property
-    def job_name(self) -> str:
-        """A name like that of the job which trains; the digits stand for a run's."""
-        return f"{self.spec.name}-{PLACEHOLDER_ID}"
-
     @abc.abstractmethod
     def launcher_settings(self) -> "LauncherSettings":
         """Returns where the Trainer trains."""
 
     def launches(self) -> dict[str, Any] | None:
         """Returns the request for the machines that train, or None for the step."""
+        from tfx_distribute.components.launchers import registry
         from tfx_distribute.components.launchers.launcher import Training
         from tfx_distribute.trainer_module.job.training_job import keras_environment
 
-        parameters, settings = self.spec.trainer.parameters, self._launcher.settings
+        parameters, settings = self.spec.trainer.parameters, self.launcher_settings()
         if not settings.runs_remotely(parameters.distribution):
             return None
-        root = settings.training_dir or self.settings.pipeline_root
+        name = f"{self.spec.name}-{PLACEHOLDER_ID}"
         training = Training(
-            self.job_name,
-            f"{root}/{self.job_name}/job.json",
+            name,
+            f"{settings.training_dir or self.settings.pipeline_root}/{name}/job.json",
             parameters.distribution,
             keras_environment(parameters.keras_version),
             parameters.fault_tolerance.max_restarts,
         )
-        return self._launcher.request(training)
-
-    @functools.cached_property
-    def _launcher(self) -> "Launcher[Any]":
-        from tfx_distribute.components.launchers import registry
-
-        return registry.make(self.launcher_settings())
-
-
-def follow(
-    submitted: Submitted,
-    wait_for_end: Callable[[str, Callable[[str], None]], str] | None,
-    success_states: Sequence[str],
-    report: Callable[[str], None],
-) -> bool:
-    """Reports a submitted run, and follows it if that was asked for.
-
-    Args:
-      submitted: The run.
-      wait_for_end: Follows the run with an id and returns its final state, with a
-        function for each line for the user; None not to follow it.
-      success_states: Final states of runs that have succeeded.
-      report: Called with each line for the user.
-
-    Returns:
-      False if the run was followed to its end and failed; else True.
-    """
-    report(f"run      {submitted.address}")
-    if wait_for_end is None:
-        return True
-    state = wait_for_end(submitted.id, report)
-    report(f"ended    {state}")
-    return state in success_states
+        return registry.make(settings).request(training)
 
 
 def schedule_options() -> tuple[click.Option, ...]:

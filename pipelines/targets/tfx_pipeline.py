@@ -64,14 +64,12 @@ class PipelinePaths:
       metadata: Connection configuration of ML Metadata; None if the platform has its
         own.
       push_directory: Folder or address that models are pushed to.
-      checkpoint_dir: Folder of checkpoints; None for one next to the Trainer's outputs.
       image: Container image of all steps and of Dataflow's machines; None for no image.
     """
 
     pipeline_root: str
     metadata: Any
     push_directory: str
-    checkpoint_dir: str | None = None
     image: str | None = None
 
 
@@ -177,7 +175,6 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         "warm_start": start.warm_start,
         "label": spec.trainer.label,
         "example_weight": spec.trainer.example_weight,
-        "checkpoint_dir": paths.checkpoint_dir,
         **parameters,
     }
     hyperparameters = tuner_results = None

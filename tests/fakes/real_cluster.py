@@ -220,7 +220,7 @@ def namespace(
     created = Namespace(admin, name, image, folder / f"{name}.kubeconfig")
     try:
         core.create_namespaced_service_account(name, {"metadata": {"name": ACCOUNT}})
-        for manifest in make_manifests(name, ACCOUNT):
+        for manifest in yaml.safe_load_all(make_manifests(name, ACCOUNT)):
             created.apply(manifest)
         token = core.create_namespaced_service_account_token(ACCOUNT, name, {"spec": {"expirationSeconds": 7200}})
         write_kubeconfig(created, token.status.token)

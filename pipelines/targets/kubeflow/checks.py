@@ -2,31 +2,17 @@
 
 from pathlib import Path
 
-from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.pipelines.machines import machine_checks
-from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, machine_of
+from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
-from tfx_distribute.pipelines.targets.kubeflow import pods, trainer_settings
+from tfx_distribute.pipelines.targets.kubeflow import trainer_settings
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 
-# Folders that the launcher of a step mounts for itself. Source:
-# backend/src/v2/compiler/argocompiler/container.go of Kubeflow Pipelines.
-RESERVED_FOLDERS = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
-
-# Folder of the Dockerfile's image -> what it has there. Another image may have it
-# elsewhere.
-IMAGE_FOLDERS = {"/opt/venv": "this package", "/pipeline": "the pipeline's module"}
-
 # Schemes of addresses that Kubeflow's importer takes and TensorFlow can read (it cannot
 # read a model in an image, oci://).
 IMPORTED_SCHEMES = ("gs://", "s3://", "minio://")
-
-# What a namespace may write in the bucket of an installation for several users. Source:
-# manifests/kustomize/base/installs/multi-user/pipelines-profile-controller/sync.py,
-# since 2.15. `artifacts` and `shared` are everybody's.
-NAMESPACE_PREFIXES = ("private-artifacts/{}/", "private/{}/", "artifacts/", "shared/")
 
 
 def validate(spec: PipelineSpec) -> KubeflowSettings:
@@ -41,7 +27,6 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
     settings = spec.targets.find(KubeflowSettings)
     if settings is None:
         raise ConfigurationError("targets.kubeflow: is missing; write at least its image and pipeline_root")
-    _check_volumes(settings)
     name, source = spec.data.source
     for setting, path in ((f"data.{name}", source), ("data.schema_file", spec.data.schema_file)):
         if setting != "data.example_gen":
@@ -91,69 +76,21 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
 
 
 def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
-    """Returns what an installation of Kubeflow may refuse or ignore, and what is idle.
+    """Returns which devices are idle, and that notifications are not sent.
 
     Args:
       spec: The pipeline.
       settings: Its settings of Kubeflow.
     """
-    distribution = spec.trainer.parameters.distribution
-    warnings = machine_checks.warn_of_idle_devices(machine_of(spec.resources, TRAINER), distribution)
-    bucket, _, folder = settings.pipeline_root.removeprefix("minio://").partition("/")
-    if settings.namespace and settings.pipeline_root.startswith("minio://"):
-        prefixes = [prefix.format(settings.namespace) for prefix in NAMESPACE_PREFIXES]
-        if not f"{folder}/".startswith(tuple(prefixes)):
-            warnings.append(
-                f"targets.kubeflow.pipeline_root: {settings.pipeline_root} is refused by Kubeflow Pipelines 2.15 and later "
-                f"with several users, where namespace {settings.namespace} may only write to "
-                f"{', '.join(prefixes[:-1])} and {prefixes[-1]} of its bucket; write e.g. "
-                f"minio://{bucket}/{prefixes[0]}v2"
-            )
-    for volume in settings.volumes:
-        for folder, content in IMAGE_FOLDERS.items():
-            if Path(folder).is_relative_to(volume.mount_path):
-                warnings.append(
-                    f"targets.kubeflow.volumes: {volume.mount_path} hides {folder}, where the Dockerfile's image has "
-                    f"{content}; write another mount_path, unless your image has it elsewhere"
-                )
+    worker = machine_of(spec.resources, TRAINER)
+    warnings = machine_checks.warn_of_idle_devices(worker, spec.trainer.parameters.distribution)
     variables = {variable for secret in settings.secrets for variable in secret.env}
     if spec.notify and spec.notify.urls not in variables:
         warnings.append(
             f"notify.urls: no secret sets {spec.notify.urls} in the steps, so no notification is sent; write "
             f"targets.kubeflow.secrets: [{{name: SECRET, env: {{{spec.notify.urls}: KEY}}}}]"
         )
-    launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
-    trains_remotely = launcher.runs_remotely(distribution)
-    for name, machine in spec.resources.items():
-        affinity = pods.make_machine(machine, settings.platform).node_affinity
-        if affinity and name != PARAMETER_SERVER and not (name == TRAINER and trains_remotely):
-            products = affinity[accelerators.PRODUCT]
-            warnings.append(
-                f"resources.{name}.accelerator: {machine.accelerator} is several products, and Kubeflow Pipelines before "
-                "2.14 runs a step on any of the cluster's GPUs then; where it is older, write the product that you have, "
-                f"such as node_selector: {{{accelerators.PRODUCT}: {products[0]}}}"
-            )
-    if settings.gang_scheduling and trains_remotely:
-        warnings.append(
-            "targets.kubeflow.gang_scheduling: has an effect only if the Training Operator runs with --gang-scheduler-name="
-            "volcano or scheduler-plugins, which cannot be seen from here; otherwise each pod starts when it fits"
-        )
     return warnings
-
-
-def _check_volumes(settings: KubeflowSettings) -> None:
-    for volume in settings.volumes:
-        if volume.mount_path.rstrip("/") in RESERVED_FOLDERS:
-            raise ConfigurationError(
-                f"targets.kubeflow.volumes: {volume.mount_path} is a folder of Kubeflow's own in every step; write another "
-                "mount_path"
-            )
-    claims = [volume.claim for volume in settings.volumes]
-    paths = [volume.mount_path.rstrip("/") for volume in settings.volumes]
-    for kind, values in (("claim", claims), ("mount_path", paths)):
-        for value in values:
-            if values.count(value) > 1:
-                raise ConfigurationError(f"targets.kubeflow.volumes: {kind} {value} is there more than once; write it once")
 
 
 def _check_reachable(setting: str, path: str | None, settings: KubeflowSettings) -> None:

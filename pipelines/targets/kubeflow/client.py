@@ -1,28 +1,26 @@
-"""Submits a compiled pipeline to Kubeflow Pipelines through kfp and follows its run."""
+"""Submits to Kubeflow Pipelines through kfp; follows, lists and cancels its runs."""
 
 import contextlib
 import io
 import json
 import logging
 import re
-import socket
-import ssl
 import tempfile
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import kfp_server_api
-import requests
 import urllib3
-import yaml
 from google.auth import exceptions as google_errors
-from urllib3.util.ssl_match_hostname import CertificateError
 
+from tfx_distribute.pipelines.targets import remote_runs
+from tfx_distribute.pipelines.targets.kubeflow import runs
+from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns, RemoteSchedule, ScheduleChange
 from tfx_distribute.pipelines.targets.target import Submitted
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -30,20 +28,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import kfp
 
-POLL_SECONDS = 5.0
-PATIENCE_SECONDS = 600.0  # without an answer; the run goes on meanwhile
 # To connect, and for each answer: a connection dropped by a proxy never ends by itself.
 TIMEOUTS = (10.0, 60.0)
-SUCCESS_STATES = ("succeeded", "skipped")
-FINAL_STATES = (*SUCCESS_STATES, "failed", "error", "canceled")
-
-_NOT_FOUND = 404
-_CONFLICT = 409
 _UNAUTHORIZED = (401, 403)
-_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")  # OpenSSL's reasons if the server speaks http
-# Names that Kubeflow Pipelines gives to tasks that it adds to each run: a step with
-# such a name cannot be distinguished from them.
-BACKEND_TASKS = {"root", "executor"}
+PAGE_SIZE = 100
+_CHANGES = {"pause": "disable", "resume": "enable", "delete": "delete"}  # kfp's words
 _ADDRESS = (
     "write the address of its API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow "
     "svc/ml-pipeline-ui 8080:80`"
@@ -74,19 +63,19 @@ class _Client(kfp.Client):
         return function(*arguments, _request_timeout=TIMEOUTS)
 
 
-class Pipelines:
-    """An installation of Kubeflow Pipelines.
+class KubeflowRuns(RemoteRuns):
+    """The runs and recurring runs of an installation of Kubeflow Pipelines.
 
     ```python
-    pipelines = Pipelines("http://localhost:8080")
-    submitted = pipelines.submit("mine", document, "gs://bucket/root")
-    state = pipelines.wait(submitted.id, print)
+    runs = KubeflowRuns("http://localhost:8080")
+    submitted = runs.submit("mine", document, "gs://bucket/root")
+    succeeded = runs.follow(submitted.id, print)
     ```
 
     Args:
       host: Address of the API; None for the one that kfp finds.
       namespace: Namespace of the user's runs in a multi-user installation.
-      **credentials: Other arguments of `kfp.Client`.
+      existing_token: Token to log in with.
 
     Attributes:
       client: kfp's client.
@@ -96,11 +85,22 @@ class Pipelines:
       ConfigurationError: The API does not answer, or refuses the credentials.
     """
 
-    def __init__(self, host: str | None = None, namespace: str | None = None, **credentials: str | None):
-        self._login = {"host": host, "namespace": namespace, **credentials}
+    def __init__(self, host: str | None = None, namespace: str | None = None, existing_token: str | None = None):
         self._host = host or "the default address of kfp"
-        self._steps: dict[str, frozenset[str]] = {}  # id of a run -> names of its steps
-        self._connect()
+        login = {"host": host, "namespace": namespace, "existing_token": existing_token}
+        with self.explaining_errors():
+            self.client = _Client(**{name: value for name, value in login.items() if value is not None})
+            is_multi_user = self.client.get_kfp_healthz().multi_user
+        self.namespace = namespace or self.client.get_user_namespace() or None
+        if is_multi_user is None:
+            raise ConfigurationError(
+                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
+                "see the option --existing-token"
+            )
+        if is_multi_user and not self.namespace:
+            raise ConfigurationError(
+                f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
+            )
 
     def submit(
         self,
@@ -162,61 +162,62 @@ class Pipelines:
                 )
                 return Submitted(recurring.recurring_run_id, recurring.recurring_run_id)
             started = self.client.run_pipeline(**request)
-        self._steps[started.run_id] = _list_steps(document)
         # Only kfp knows the address of the run's page, and it only prints it.
         address = re.search(r"Run details: (\S+)", output.getvalue())
         return Submitted(started.run_id, address[1] if address else started.run_id)
 
-    def wait(self, run_id: str, report: Callable[[str], None]) -> str:
-        """Follows a run until it ends.
+    def list_runs(self, limit: int) -> list[RemoteRun]:
+        """Returns runs, the latest first."""
+        return [runs.to_run(run) for run in self._list("runs", limit)]
 
-        Args:
-          run_id: Id of a run that was submitted with this object.
-          report: Called with a line for each step whose state changes.
-
-        Returns:
-          The final state, one of `FINAL_STATES`.
-
-        Raises:
-          ConfigurationError: The API has stopped answering.
-        """
-        states: dict[str, str] = {}
-        steps = self._steps.get(run_id, frozenset())
-        while True:
-            run = self._get_run(run_id)
-            for task in (run.run_details.task_details or []) if run.run_details else []:
-                if task.state and task.display_name in steps and states.get(task.task_id) != task.state:
-                    states[task.task_id] = task.state
-                    report(f"{task.display_name:28} {task.state.lower()}")
-            state = str(run.state or "").lower()
-            if state in FINAL_STATES:
-                if run.error and run.error.message and state not in SUCCESS_STATES:
-                    report(run.error.message)
-                return state
-            time.sleep(POLL_SECONDS)
-
-    def _connect(self) -> None:
+    def _list(self, kind: str, limit: int) -> list[Any]:
+        """Returns `runs` or `recurring_runs` of kfp, the latest first."""
+        listed: list[Any] = []
+        token = ""
         with self.explaining_errors():
-            try:
-                self.client = _Client(**{name: value for name, value in self._login.items() if value is not None})
-                is_multi_user = self.client.get_kfp_healthz().multi_user
-            except kfp_server_api.ApiException as error:
-                if error.status != _NOT_FOUND:
-                    raise
-                raise ConfigurationError(
-                    f"--host: what answers at {self._host} has no API of Kubeflow Pipelines 2 there ({error.status}: "
-                    f"{_get_message(error)}); {_ADDRESS}"
-                ) from error
-        self.namespace = self._login["namespace"] or self.client.get_user_namespace() or None
-        if is_multi_user is None:
-            raise ConfigurationError(
-                f"--host: what answers at {self._host} is not the API of Kubeflow Pipelines; if it is a login page, "
-                "see the options --existing-token and --iap-client-id"
-            )
-        if is_multi_user and not self.namespace:
-            raise ConfigurationError(
-                f"--namespace: is missing; Kubeflow Pipelines at {self._host} has several users: write your namespace"
-            )
+            while len(listed) < limit:
+                page = getattr(self.client, f"list_{kind}")(
+                    page_token=token,
+                    page_size=min(limit - len(listed), PAGE_SIZE),
+                    sort_by="created_at desc",
+                    namespace=self.namespace,
+                )
+                listed += getattr(page, kind) or ()
+                token = page.next_page_token or ""
+                if not token:
+                    break
+        return listed
+
+    def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
+        """Returns a run with its parameters and tasks."""
+        deadline = time.monotonic() + patience_seconds
+        with self.explaining_errors():
+            while True:
+                try:
+                    run = self.client.call("run", "get_run", run_id)
+                    # kfp reads a login page as a run without any values.
+                    if run.run_id == run_id:
+                        return runs.to_run(run)
+                    raise kfp_server_api.ApiException(status=_UNAUTHORIZED[0], reason="a page answers, not the API")
+                except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
+                    status = getattr(error, "status", None)
+                    if (status and 400 <= status < 500 and status != 429) or time.monotonic() >= deadline:
+                        raise
+                time.sleep(remote_runs.POLL_SECONDS)
+
+    def cancel(self, run_id: str) -> None:
+        """Asks Kubeflow Pipelines to terminate a run."""
+        with self.explaining_errors():
+            self.client.call("run", "terminate_run", run_id)
+
+    def list_schedules(self, limit: int) -> list[RemoteSchedule]:
+        """Returns recurring runs, the latest first."""
+        return [runs.to_schedule(recurring) for recurring in self._list("recurring_runs", limit)]
+
+    def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
+        """Disables, enables or deletes a recurring run."""
+        with self.explaining_errors():
+            getattr(self.client, f"{_CHANGES[change]}_recurring_run")(schedule_id)
 
     def _upload(self, name: str, document: str, version: str) -> Any:
         """Uploads a pipeline, or a new version of it; returns the version."""
@@ -226,14 +227,8 @@ class Pipelines:
             file.write_text(document, encoding="utf-8")
             pipeline_id = self._find_pipeline_id(name)
             if pipeline_id is None:
-                try:
-                    uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
-                    return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
-                except kfp_server_api.ApiException as error:
-                    # Another user may have uploaded it in the meantime.
-                    pipeline_id = self._find_pipeline_id(name) if error.status == _CONFLICT else None
-                    if pipeline_id is None:
-                        raise
+                uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
+                return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
             return self.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
 
     def _find_pipeline_id(self, name: str) -> str | None:
@@ -243,27 +238,6 @@ class Pipelines:
         name_filter = json.dumps({"predicates": [predicate]})
         pipelines = self.client.list_pipelines(filter=name_filter, namespace=self.namespace).pipelines
         return pipelines[0].pipeline_id if pipelines else None
-
-    def _get_run(self, run_id: str) -> Any:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        has_reconnected = False
-        with self.explaining_errors():
-            while True:
-                try:
-                    run = self.client.call("run", "get_run", run_id)
-                    # kfp reads a login page as a run without any values.
-                    if run.run_id == run_id:
-                        return run
-                    raise kfp_server_api.ApiException(status=_UNAUTHORIZED[0], reason="a page answers, not the API")
-                except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
-                    status = getattr(error, "status", None)
-                    if status == _UNAUTHORIZED[0] and not has_reconnected:
-                        has_reconnected = True
-                        self._connect()  # many tokens expire during a long training
-                        continue
-                    if (status and 400 <= status < 500 and status != 429) or time.monotonic() > deadline:
-                        raise
-                time.sleep(POLL_SECONDS)
 
     @contextlib.contextmanager
     def explaining_errors(self) -> Iterator[None]:
@@ -278,65 +252,17 @@ class Pipelines:
             if error.status in _UNAUTHORIZED:
                 raise ConfigurationError(
                     f"--host: {self._host} does not let you in ({error.status}: {_get_message(error)}); see the options "
-                    "--existing-token, --iap-client-id and --namespace"
+                    "--existing-token and --namespace"
                 ) from error
             raise ConfigurationError(
                 f"Kubeflow Pipelines at {self._host} refuses: {error.status}: {_get_message(error)}"
             ) from error
-        except (google_errors.TransportError, requests.exceptions.RequestException) as error:
+        except (urllib3.exceptions.HTTPError, google_errors.GoogleAuthError, OSError) as error:
             raise ConfigurationError(
-                f"--iap-client-id: cannot reach Google to get a token for it ({_get_cause(error)}); check your connection, "
-                "or write --existing-token"
-            ) from error
-        except google_errors.GoogleAuthError as error:
-            raise ConfigurationError(
-                f"--iap-client-id: Google gives no token for it ({error}); write --other-client-id and "
-                "--other-client-secret, or have GOOGLE_APPLICATION_CREDENTIALS name the key file of a service account"
-            ) from error
-        except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError) as error:
-            raise ConfigurationError(f"--host: {_explain_unreached(self._host, error)}") from error
-        except OSError as error:  # connection errors are handled above
-            raise ConfigurationError(
-                f"cannot use a file that is needed to submit to {self._host}: {error}; it is one of kfp's files in "
-                "~/.config/kfp, a temporary file in $TMPDIR, or the certificates that $REQUESTS_CA_BUNDLE names"
+                f"--host: Kubeflow Pipelines does not answer at {self._host} ({_get_cause(error)}); {_ADDRESS}"
             ) from error
         finally:
             _RETRY_LOGGER.setLevel(level)
-
-
-def _list_steps(document: str) -> frozenset[str]:
-    """Returns the names of a compiled pipeline's steps.
-
-    A run has more tasks, such as a driver for each step.
-    """
-    pipeline = next(yaml.safe_load_all(document))
-    components = [pipeline["root"], *pipeline.get("components", {}).values()]
-    tasks = frozenset(name for component in components for name in component.get("dag", {}).get("tasks", ()))
-    return tasks - BACKEND_TASKS
-
-
-def _explain_unreached(host: str, error: Exception) -> str:
-    """Returns why the API does not answer, and what to do about it."""
-    reason, cause = getattr(error, "reason", error), _get_cause(error)
-    # The wrapped error, of TLS or of the operating system.
-    below = reason.args[0] if isinstance(reason, urllib3.exceptions.SSLError) else reason.__context__
-    if isinstance(reason, urllib3.exceptions.LocationValueError):
-        return f"{host} is not a valid address ({cause}); {_ADDRESS}"
-    if isinstance(below, socket.gaierror):
-        return (
-            f"the name in {host} cannot be resolved ({cause}); check its spelling and that you are in its network, "
-            f"or {_ADDRESS}"
-        )
-    if isinstance(below, ssl.SSLError) and below.reason in _NOT_TLS:
-        return f"{host} answers with http, not https ({cause}); write it with http://"
-    if isinstance(below, ssl.CertificateError | CertificateError):
-        return (
-            f"the certificate of {host} is refused ({cause}); write the name that it was issued for; if certifi does not "
-            f"know its authority, {_ADDRESS}"
-        )
-    if isinstance(reason, urllib3.exceptions.SSLError) and not isinstance(below, ssl.SSLError):
-        return f"the certificates that {host} is checked against cannot be read ({cause}); reinstall certifi"
-    return f"Kubeflow Pipelines does not answer at {host} ({cause}); {_ADDRESS}"
 
 
 def _get_message(error: Any) -> str:

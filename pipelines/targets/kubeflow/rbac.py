@@ -3,8 +3,6 @@
 It has the permissions that the Trainer uses, and no others.
 """
 
-from typing import Any
-
 import yaml
 
 from tfx_distribute.components.launchers.kubernetes.permissions import RULES
@@ -14,8 +12,8 @@ NAME = "tfx-distribute-trainer"
 DEFAULT_NAMESPACE, DEFAULT_ACCOUNT = "kubeflow", "pipeline-runner"
 
 
-def make_manifests(namespace: str, service_account: str) -> list[dict[str, Any]]:
-    """Returns a Role and its RoleBinding.
+def make_manifests(namespace: str, service_account: str) -> str:
+    """Returns a Role and its RoleBinding as YAML, for `kubectl apply -f -`.
 
     Args:
       namespace: Namespace of runs.
@@ -24,7 +22,7 @@ def make_manifests(namespace: str, service_account: str) -> list[dict[str, Any]]
     """
     metadata = {"name": NAME, "namespace": namespace}
     api = "rbac.authorization.k8s.io"
-    return [
+    documents = [
         {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": metadata, "rules": RULES},
         {
             "apiVersion": f"{api}/v1",
@@ -34,13 +32,4 @@ def make_manifests(namespace: str, service_account: str) -> list[dict[str, Any]]
             "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
         },
     ]
-
-
-def make_manifests_yaml(namespace: str, service_account: str) -> str:
-    """Returns the manifests as YAML, for `kubectl apply -f -`.
-
-    Args:
-      namespace: As in `make_manifests`.
-      service_account: As in `make_manifests`.
-    """
-    return yaml.safe_dump_all(make_manifests(namespace, service_account), sort_keys=False)
+    return yaml.safe_dump_all(documents, sort_keys=False)

@@ -1,72 +1,15 @@
-"""Lists and changes runs and schedules on Kubeflow Pipelines, through kfp."""
+"""Converts runs and schedules of Kubeflow Pipelines. Pure."""
 
 from typing import Any
 
-from tfx_distribute.pipelines.targets.kubeflow.client import BACKEND_TASKS, Pipelines
-from tfx_distribute.pipelines.targets.remote_runs import (
-    RemoteRun,
-    RemoteRuns,
-    RemoteSchedule,
-    RemoteTask,
-    ScheduleChange,
-    seconds_between,
-)
+from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteSchedule, RemoteTask, seconds_between
 
-PAGE_SIZE = 100
-_CHANGES = {"pause": "disable", "resume": "enable", "delete": "delete"}  # kfp's words
+# Names that Kubeflow Pipelines gives to tasks that it adds to each run.
+BACKEND_TASKS = {"root", "executor"}
 
 
-class KubeflowRuns(Pipelines, RemoteRuns):
-    """The runs and recurring runs of an installation of Kubeflow Pipelines.
-
-    ```python
-    latest = KubeflowRuns("http://localhost:8080").list_runs(10)
-    ```
-    """
-
-    def list_runs(self, limit: int) -> list[RemoteRun]:
-        """Returns runs, the latest first."""
-        return [to_run(run) for run in self._list("runs", limit)]
-
-    def _list(self, kind: str, limit: int) -> list[Any]:
-        """Returns `runs` or `recurring_runs` of kfp, the latest first."""
-        listed: list[Any] = []
-        token = ""
-        with self.explaining_errors():
-            while len(listed) < limit:
-                page = getattr(self.client, f"list_{kind}")(
-                    page_token=token,
-                    page_size=min(limit - len(listed), PAGE_SIZE),
-                    sort_by="created_at desc",
-                    namespace=self.namespace,
-                )
-                listed += getattr(page, kind) or ()
-                token = page.next_page_token or ""
-                if not token:
-                    break
-        return listed
-
-    def get(self, run_id: str) -> RemoteRun:
-        """Returns a run with its parameters and tasks."""
-        with self.explaining_errors():
-            return to_run(self.client.call("run", "get_run", run_id))
-
-    def cancel(self, run_id: str) -> None:
-        """Asks Kubeflow Pipelines to terminate a run."""
-        with self.explaining_errors():
-            self.client.call("run", "terminate_run", run_id)
-
-    def list_schedules(self, limit: int) -> list[RemoteSchedule]:
-        """Returns recurring runs, the latest first."""
-        return [_to_schedule(recurring) for recurring in self._list("recurring_runs", limit)]
-
-    def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
-        """Disables, enables or deletes a recurring run."""
-        with self.explaining_errors():
-            getattr(self.client, f"{_CHANGES[change]}_recurring_run")(schedule_id)
-
-
-def _to_schedule(recurring: Any) -> RemoteSchedule:
+def to_schedule(recurring: Any) -> RemoteSchedule:
+    """Converts a recurring run of kfp."""
     trigger = recurring.trigger
     cron = trigger.cron_schedule.cron if trigger and trigger.cron_schedule else ""
     return RemoteSchedule(

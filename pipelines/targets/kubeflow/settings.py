@@ -101,7 +101,7 @@ class KubeflowSettings(RemoteSettings):
     """Secrets."""
     image_pull_secrets: list[names.Name] = Field(default_factory=list)
     """Secrets for pulling the image."""
-    labels: dict[names.LabelKey, names.LabelValue] = Field(default_factory=dict)
+    labels: dict[names.Key, names.LabelValue] = Field(default_factory=dict)
     """Labels of all pods, and of the TFJob or JobSet."""
     annotations: dict[names.Key, str] = Field(default_factory=dict)
     """Annotations of all pods, such as those that autoscalers or meshes read."""
@@ -119,7 +119,7 @@ class KubeflowSettings(RemoteSettings):
     for no limit. Waiting in a queue does not count."""
     security_context: SecurityContext = Field(default_factory=SecurityContext)
     """User and group of pods."""
-    metrics_port: names.Port = Field(None, ge=1024, le=65535)
+    metrics_port: int | None = Field(None, ge=1024, le=65535)
     """Port of each pod of a training that serves its progress as Prometheus text, at
     `/metrics`, to everyone who can connect; the pods are annotated for it. No effect
     when training runs in the Trainer's step. Default none."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, follow, schedule_options
+from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, schedule_options
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -32,15 +32,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     submit_options = (
         click.Option(["--host"], help="Kubeflow: address of its API; default targets.kubeflow.host, or what kfp finds."),
         click.Option(["-n", "--namespace"], help="Kubeflow: namespace of the run, in an installation for several users."),
-        click.Option(["--iap-client-id"], help="Kubeflow: client id of the Identity-Aware Proxy in front of the API."),
-        click.Option(
-            ["--other-client-id"], help="Kubeflow: OAuth client id that auth codes and refresh tokens are obtained with."
-        ),
-        click.Option(
-            ["--other-client-secret"],
-            envvar="KFP_OTHER_CLIENT_SECRET",
-            help="Kubeflow: secret of --other-client-id; safer in $KFP_OTHER_CLIENT_SECRET.",
-        ),
         click.Option(
             ["--existing-token"],
             envvar="KFP_EXISTING_TOKEN",
@@ -52,7 +43,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         ),
     )
 
-    run_options = ("host", "namespace", "iap_client_id", "other_client_id", "other_client_secret", "existing_token")
+    run_options = ("host", "namespace", "existing_token")
 
     @classmethod
     def settings_class(cls) -> "type[KubeflowSettings]":
@@ -80,7 +71,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         return checks.validate(self.spec)
 
     def find_warnings(self) -> list[str]:
-        """Returns what an installation may refuse or ignore, and what is idle."""
+        """Returns which devices are idle, and that notifications are not sent."""
         from tfx_distribute.pipelines.targets.kubeflow import checks
 
         return checks.find_warnings(self.spec, self.settings)
@@ -116,15 +107,15 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the API of Kubeflow Pipelines."""
-        from tfx_distribute.pipelines.targets.kubeflow.runs import KubeflowRuns
+        from tfx_distribute.pipelines.targets.kubeflow.client import KubeflowRuns
 
-        return KubeflowRuns(**_login(options))
+        return KubeflowRuns(*map(options.get, cls.run_options))
 
     def make_manifests(self) -> str:
         """Returns a Role and its RoleBinding, for `kubectl apply -f -`."""
         from tfx_distribute.pipelines.targets.kubeflow import rbac
 
-        return rbac.make_manifests_yaml(
+        return rbac.make_manifests(
             self.settings.namespace or rbac.DEFAULT_NAMESPACE, self.settings.service_account or rbac.DEFAULT_ACCOUNT
         )
 
@@ -132,11 +123,11 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Uploads the pipeline with `kfp`, and runs it once, or as `cron` says."""
         from tfx_distribute.pipelines.targets.kubeflow import client
 
-        place = {"host": self.settings.host, "namespace": self.settings.namespace}
-        installation = client.Pipelines(**_login({**self.options, **place}))
+        token = self.options.get("existing_token")
+        runs = client.KubeflowRuns(self.settings.host, self.settings.namespace, token)
         cron = self.options.get("cron")
         times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
-        submitted = installation.submit(
+        submitted = runs.submit(
             self.spec.name,
             package.to_text(),
             self.settings.pipeline_root,
@@ -149,9 +140,5 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         if cron:
             report(f"schedule {submitted.id}")
             return True
-        return follow(submitted, installation.wait if wait else None, client.SUCCESS_STATES, report)
-
-
-def _login(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns address and credentials as arguments of `kfp.Client`."""
-    return {name.removeprefix("iap_"): options.get(name) for name in KubeflowTarget.run_options}
+        report(f"run      {submitted.address}")
+        return runs.follow(submitted.id, report) if wait else True

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
-
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.runs import Run
 
@@ -44,15 +42,7 @@ def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:
 
 
 def make_tensorboard_arguments(folders: dict[str, str]) -> list[str]:
-    """Returns the options of TensorBoard that show some folders under their names.
-
-    Raises:
-      ConfigurationError: There are several folders, and one has a comma in its path,
-        which TensorBoard reads as the end of the path.
-    """
+    """Returns the options of TensorBoard that show some folders under their names."""
     if len(folders) == 1:
         return ["--logdir", *folders.values()]
-    for path in folders.values():
-        if "," in path:
-            raise ConfigurationError(f"RUN: {path} has a comma, with which TensorBoard can show one run only; write one RUN")
     return ["--logdir_spec", ",".join(f"{name}:{path}" for name, path in folders.items())]

@@ -79,27 +79,13 @@ def default_path(run: Run) -> Path:
 
 
 def write(report: Report, path: Path) -> None:
-    """Writes a report as an HTML file; a new file replaces an old one at once.
-
-    Devices and pipes are written to, and symbolic links followed.
+    """Writes a report as an HTML file.
 
     Raises:
       OSError: The file cannot be written.
     """
-    text = page.render(report)
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
+    path.write_text(page.render(report), encoding="utf-8")
 
 
 def find_sources(run: Run) -> artifacts.Sources:

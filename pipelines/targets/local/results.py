@@ -33,18 +33,12 @@ class MetricResult:
       metric: Its thresholds.
       failed_on: Slices on which a threshold is not met, such as `hour=3`; the empty
         string stands for all examples. A threshold applies to every slice, as in TFMA.
-      not_finite_on: The slices in `failed_on` where the metric is missing, NaN or
-        infinite.
-      weightless_on: The slices in `failed_on` where the weights of the examples add up
-        to 0 or less.
     """
 
     name: str
     value: float
     metric: Metric
     failed_on: tuple[str, ...]
-    not_finite_on: tuple[str, ...] = ()
-    weightless_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,22 +162,14 @@ def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult,
         for metric_values in sub_keys.values()  # of one class, of the top k, or of neither
         for name, value in metric_values.items()
     }
-    failed: dict[str, dict[str, str]] = {}  # metric -> slice -> why
+    failed: dict[str, set[str]] = {}  # metric -> slices
     for validation in tfma.load_validation_result(uri).metric_validations_per_slice:
         slice_name = thresholds.slice_name(slicer_lib.deserialize_slice_key(validation.slice_key))
         for failure in validation.failures:
-            failed.setdefault(failure.metric_key.name, {})[slice_name] = failure.message
+            failed.setdefault(failure.metric_key.name, set()).add(slice_name)
     results = []
     for name, metric in metrics.items():
         reported_name = metric.config.get("name", name)
-        failed_on = failed.get(reported_name, {})
-        result = MetricResult(
-            name=name,
-            value=float(values.get(reported_name, {}).get("doubleValue", math.nan)),
-            metric=metric,
-            failed_on=tuple(sorted(failed_on)),
-            not_finite_on=tuple(sorted(name for name, why in failed_on.items() if why == thresholds.NOT_FINITE)),
-            weightless_on=tuple(sorted(name for name, why in failed_on.items() if why == thresholds.NO_WEIGHT)),
-        )
-        results.append(result)
+        value = float(values.get(reported_name, {}).get("doubleValue", math.nan))
+        results.append(MetricResult(name, value, metric, tuple(sorted(failed.get(reported_name, ())))))
     return tuple(results)

@@ -4,8 +4,8 @@ It uses TFX's LocalDagRunner, and reports when each node starts and ends.
 """
 
 import contextlib
-import os
 import sys
+import tempfile
 import time
 import types
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -33,7 +33,7 @@ from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import tfx_pipeline
-from tfx_distribute.pipelines.targets.local import results, stored_artifacts, temporary
+from tfx_distribute.pipelines.targets.local import results, stored_artifacts
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
@@ -117,14 +117,11 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
 
         Args:
           pipeline: The compiled pipeline.
-          run_options: Not supported here.
+          run_options: TFX's, for partial runs; ignored.
 
         Raises:
           NodeError: A node failed.
-          ValueError: `run_options` is given.
         """
-        if run_options is not None:
-            raise ValueError("LocalRunner runs whole pipelines; for a partial run use LocalDagRunner")
         runtime_parameter_utils.substitute_runtime_parameter(
             pipeline,
             {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: self._run_id or datetime.now().isoformat()},
@@ -288,13 +285,18 @@ def session(
     )
     with (
         locks.exclusive(str(paths.root), "the run folder", "wait until it ends, or write another --root"),
-        temporary.run_folder(),
+        # Short enough for Unix sockets in it, and readable by its owner alone.
+        tempfile.TemporaryDirectory(prefix="tfxd-run-", ignore_cleanup_errors=True) as temporary,
+        user_module.variable_set("TMPDIR", temporary),
+        mock.patch.object(tempfile, "tempdir", temporary),
         terminable(),
-        _arguments_hidden(),
+        # TFX and absl would parse this process's arguments as their own flags.
+        mock.patch.object(sys, "argv", sys.argv[:1] or ["tfx-distribute"]),
         user_exit.os_exit_raises(),
         user_module.importable(module),
         local_launcher.settings(settings),
-        _gpus_hidden(),
+        # TensorFlow would take the GPUs' memory for Transform; training needs it.
+        user_module.variable_set("CUDA_VISIBLE_DEVICES", "-1"),
         direct_runner.as_default(),
         direct_runner.reporting_stages(on_beam),
     ):
@@ -303,20 +305,6 @@ def session(
         # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))
         yield tfx_pipeline.make_sqlite_config(str(paths.metadata))
-
-
-@contextlib.contextmanager
-def _arguments_hidden() -> Iterator[None]:
-    """Hides this process's arguments from TFX and absl.
-
-    They would parse them as their own flags: absl has a `-v`, too.
-    """
-    before = sys.argv
-    sys.argv = before[:1] or ["tfx-distribute"]  # absl expects the program's name
-    try:
-        yield
-    finally:
-        sys.argv = before
 
 
 class _NoWatcher:
@@ -346,24 +334,6 @@ def _without_watchers() -> Iterator[None]:
         mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
     ):
         yield
-
-
-@contextlib.contextmanager
-def _gpus_hidden() -> Iterator[None]:
-    """Hides the GPUs from this process.
-
-    TensorFlow would take their memory for Transform, and leave none for training.
-    """
-    name = "CUDA_VISIBLE_DEVICES"
-    before = os.environ.get(name)
-    os.environ[name] = "-1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def build(

@@ -2,9 +2,8 @@
 
 import contextlib
 import json
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,9 +24,6 @@ from tfx_distribute.pipelines.targets.target import Submitted
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
-POLL_SECONDS = 10.0
-SUCCESS_STATES = ("succeeded",)
-FINAL_STATES = (*SUCCESS_STATES, "failed", "cancelled")
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
 
@@ -36,7 +32,7 @@ class VertexRuns(RemoteRuns):
 
     ```python
     runs = VertexRuns("example-project", "europe-west4")
-    state = runs.wait(runs.submit(make_job(document, settings)).id, print)
+    succeeded = runs.follow(runs.submit(make_job(document, settings)).id, print)
     ```
 
     Args:
@@ -85,27 +81,6 @@ class VertexRuns(RemoteRuns):
             created = client.create_schedule(parent=self._parent, schedule=message, timeout=service.REQUEST_SECONDS)
         return Submitted(created.name, _make_address("schedules", created.name))
 
-    def wait(self, run_id: str, report: Callable[[str], None]) -> str:
-        """Follows a run to its end; reports each change of a step's state.
-
-        Returns:
-          The final state, one of `FINAL_STATES`.
-        """
-        states: dict[int, PipelineTaskDetail.State] = {}
-        while True:
-            job = _get(self._client, run_id)
-            for task in _tasks(job):
-                if states.get(task.task_id) != task.state:
-                    states[task.task_id] = task.state
-                    error = f": {task.error.message}" if task.error.message else ""
-                    report(f"{task.task_name:28} {task.state.name.lower()}{error}")
-            state = _state(job)
-            if state in FINAL_STATES:
-                if job.error.message:
-                    report(job.error.message)
-                return state
-            time.sleep(POLL_SECONDS)
-
     def list_runs(self, limit: int) -> list[RemoteRun]:
         """Returns jobs, the latest first."""
         request = {"parent": self._parent, "order_by": "create_time desc"}
@@ -113,9 +88,11 @@ class VertexRuns(RemoteRuns):
             pager = service.call(lambda: self._client.list_pipeline_jobs(request, timeout=service.REQUEST_SECONDS))
             return [_to_run(job) for job, _ in zip(pager, range(limit), strict=False)]
 
-    def get(self, run_id: str) -> RemoteRun:
-        """Returns a job with its parameters and tasks."""
-        return _to_run(_get(self._client, self._name(run_id)))
+    def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
+        """Returns a job with its parameters and tasks; `service` is patient anyway."""
+        name = self._name(run_id)
+        with _explaining_errors():
+            return _to_run(service.call(lambda: self._client.get_pipeline_job(name=name, timeout=service.REQUEST_SECONDS)))
 
     def cancel(self, run_id: str) -> None:
         """Asks Vertex AI to cancel a job."""
@@ -192,11 +169,6 @@ def make_job(
         "pscInterfaceConfig": target.psc_interface_config,
     }
     return {**job, **{name: value for name, value in optional_fields.items() if value}}
-
-
-def _get(client: Any, name: str) -> PipelineJob:
-    with _explaining_errors():
-        return service.call(lambda: client.get_pipeline_job(name=name, timeout=service.REQUEST_SECONDS))
 
 
 def _ident(job: PipelineJob) -> str:

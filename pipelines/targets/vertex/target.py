@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, follow, schedule_options
+from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, schedule_options
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -115,10 +115,11 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             display_name=self.options.get("run_name"),
             labels=dict(label.partition("=")[::2] for label in self.options.get("labels") or ()),
         )
-        pipelines = client.VertexRuns(self.settings.project, self.settings.region)
+        runs = client.VertexRuns(self.settings.project, self.settings.region)
         if cron := self.options.get("cron"):
             times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
-            report(f"schedule {pipelines.schedule(job, {'cron': cron, **times}).address}")
+            report(f"schedule {runs.schedule(job, {'cron': cron, **times}).address}")
             return True
-        submitted = pipelines.submit(job, self.options.get("job_id"))
-        return follow(submitted, pipelines.wait if wait else None, client.SUCCESS_STATES, report)
+        submitted = runs.submit(job, self.options.get("job_id"))
+        report(f"run      {submitted.address}")
+        return runs.follow(submitted.id, report) if wait else True

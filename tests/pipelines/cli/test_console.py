@@ -134,31 +134,6 @@ def test_summary_of_a_refused_model():
     assert lines[4].endswith("not pushed: thresholds are not met; it is in /m")
 
 
-def test_summary_of_metrics_that_are_not_finite():
-    change = Metric(change=Change(absolute=0.1, higher_is_better=False))
-    result = RunResult(
-        training=TRAINING,
-        model="/m",
-        metrics=(
-            MetricResult("A", math.nan, change, ("", "hour=1"), ("", "hour=1")),
-            MetricResult("B", 0.5, change, ("hour=1", "hour=2"), ("hour=2",)),
-            MetricResult("C", -9.53674e-12, Metric(upper_bound=100), ()),
-            MetricResult("D", 0.0, Metric(upper_bound=1), ("", "hour=1"), (), ("", "hour=1")),
-            MetricResult("E", 0.5, Metric(upper_bound=1), ("hour=1",), (), ("hour=1",)),
-        ),
-        blessed=False,
-        unusable_baseline="its A, B on hour=3 is not finite",
-    )
-    assert str(console.format_summary(result)).splitlines()[1:7] == [
-        "A         nan           change +0.1  not met: the value is not finite",
-        "B         0.5           change +0.1  not met on 2 slices (hour=1, hour=2); not finite on 1 of them",
-        "C         -9.53674e-12  <= 100  met",
-        "D         0             <= 1  not met: the example weights add up to 0 or less",
-        "E         0.5           <= 1  not met on 1 slice (hour=1); weights add up to 0 or less on 1 of them",
-        "baseline  not compared with the latest blessed model: its A, B on hour=3 is not finite",
-    ]
-
-
 NOISE = """
 import os, sys
 from pathlib import Path

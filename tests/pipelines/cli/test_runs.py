@@ -2,10 +2,8 @@
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
-import threading
 
 import pytest
 from click.testing import CliRunner, Result
@@ -91,28 +89,6 @@ def test_report_that_cannot_be_written(run, tmp_path):
     done = command("report")
     assert done.exit_code == 2
     assert done.output.startswith(f"Error: cannot write {run.logs / 'report.html'}: ")
-    assert list(run.logs.glob("*.partial")) == []
-
-
-def test_report_does_not_replace_pipes_and_links(run, tmp_path):
-    pipe, link, target = tmp_path / "pipe", tmp_path / "link.html", tmp_path / "target.html"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    os.set_blocking(reader, True)
-    chunks: list[bytes] = []
-    thread = threading.Thread(target=lambda: chunks.extend(iter(lambda: os.read(reader, 65536), b"")))
-    with pipe.open("wb"):  # so that the reader waits
-        thread.start()
-        assert command("report", "-o", str(pipe)).exit_code == 0
-    thread.join(10.0)
-    os.close(reader)
-    assert pipe.is_fifo()
-    assert b"".join(chunks).endswith(b"</html>")
-    target.write_text("old")
-    link.symlink_to(target)
-    assert command("report", "-o", str(link)).output.endswith(f"{link}\n")
-    assert link.is_symlink()
-    assert target.read_text().endswith("</html>")
 
 
 def test_tensorboard_replaces_the_command(run, monkeypatch):

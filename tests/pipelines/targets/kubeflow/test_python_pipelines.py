@@ -272,7 +272,7 @@ def test_values_that_tfx_does_not_compile_are_refused():
     model = make_model(size=1).with_id("first")
     with conditional.Cond(model.outputs["size_of_model"].future()[0].value > 1):
         conditional_node = make_model(size=2).with_id("third")
-    with pytest.raises(ConfigurationError, match=r"^third: depends on a condition that TFX cannot compile"):
+    with pytest.raises(ConfigurationError, match="placeholder.* no conditions on values"):
         compile_by_hand(model, conditional_node)
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from kfp_api import KfpApi
 
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.targets.kubeflow import client, runs
+from tfx_distribute.pipelines.targets.kubeflow import client
 
 STEP = {"componentRef": {"name": "step"}}
 DOCUMENT = yaml.safe_dump(
@@ -42,7 +42,7 @@ def api(tmp_path, monkeypatch) -> Iterator[KfpApi]:
 
 
 def submit(api: KfpApi, name: str) -> str:
-    pipelines = client.Pipelines(api.url)
+    pipelines = client.KubeflowRuns(api.url)
     return pipelines.submit("mine", DOCUMENT, "gs://bucket/root", {"epochs": 3}, display_name=name).id
 
 
@@ -51,9 +51,9 @@ def command(api: KfpApi, *arguments: str) -> Result:
 
 
 def test_list_in_pages(api, monkeypatch):
-    monkeypatch.setattr(runs, "PAGE_SIZE", 2)
+    monkeypatch.setattr(client, "PAGE_SIZE", 2)
     ids = [submit(api, f"run {number}") for number in range(5)]
-    connected = runs.KubeflowRuns(api.url)
+    connected = client.KubeflowRuns(api.url)
     assert [run.id for run in connected.list_runs(10)] == ids[::-1]
     assert [run.name for run in connected.list_runs(3)] == ["run 4", "run 3", "run 2"]
 
@@ -90,7 +90,7 @@ def test_errors(api):
 
 
 def test_schedules(api):
-    pipelines = client.Pipelines(api.url)
+    pipelines = client.KubeflowRuns(api.url)
     times = {"cron": "0 3 * * 1-5", "start_time": "2026-12-01T00:00:00Z", "max_concurrent_run_count": 2, "no_catchup": True}
     first = pipelines.submit("mine", DOCUMENT, "gs://bucket/root", {"epochs": 3}, display_name="nightly", schedule=times)
     second = pipelines.submit("mine", DOCUMENT, "gs://bucket/root", schedule={"cron": "0 * * * *"})

@@ -19,7 +19,7 @@ from vertex_api import VertexApi
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.targets.vertex import client
+from tfx_distribute.pipelines.targets import remote_runs
 from tfx_distribute.pipelines.targets.vertex.client import VertexRuns, make_job
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -55,7 +55,7 @@ JOB = make_job(json.dumps(DOCUMENT), TARGET)
 
 @pytest.fixture
 def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
-    monkeypatch.setattr(client, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(remote_runs, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 2.0)
     with VertexApi(tmp_path) as server, server.connected():
@@ -110,22 +110,22 @@ def test_follows_a_job_to_its_end(api, runs):
     lines: list[str] = []
     name = runs.submit(JOB).id
     api.fail("UNAVAILABLE", times=2)
-    assert runs.wait(name, lines.append) == "succeeded"
-    assert [line.split() for line in lines] == [["Trainer", "succeeded"]]
+    assert runs.follow(name, lines.append)
+    assert [line.split() for line in lines] == [["Trainer", "succeeded"], ["ended", "succeeded"]]
 
 
 def test_tells_what_failed(api, runs):
     api.plan("RUNNING", "FAILED", error="The DAG failed.", tasks=[task("Trainer", "FAILED", "non-zero status of 1.")])
     lines: list[str] = []
-    assert runs.wait(runs.submit(JOB).id, lines.append) == "failed"
-    assert lines == [f"{'Trainer':28} failed: non-zero status of 1.", "The DAG failed."]
+    assert not runs.follow(runs.submit(JOB).id, lines.append)
+    assert lines == [f"{'Trainer':28} failed: non-zero status of 1.", "The DAG failed.", "ended    failed"]
 
 
 def test_does_not_wait_for_ever(api, runs):
     name = runs.submit(JOB).id
     api.outage(60)
     with pytest.raises(ConfigurationError, match="Vertex AI did not answer for 2 s"):
-        runs.wait(name, print)
+        runs.follow(name, print)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def owned(outputs: Outputs) -> Iterator[None]:
         "it trains the same module on the same data and saves its state there; wait until it ends, stop it, or write "
         "another checkpoint_dir"
     )
-    with locks.exclusive(folder, "the saved training state", advice, locks.LEASE_SECONDS):
+    with locks.exclusive(folder, "the saved training state", advice):
         before = _take(outputs)
         try:
             yield

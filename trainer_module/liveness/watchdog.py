@@ -66,7 +66,7 @@ def _watch(reporter: Reporter, task: ClusterTask, timeout: float, thread: int) -
         if timeout and stalled >= timeout * factor:
             _give_up(f"{task} made no progress for {stalled:.0f} s in {work}")
         if stalled >= report_after * factor:
-            reporter.report_stall(work, stalled, in_tensorflow)
+            reporter.report_stall(work, stalled)
             report_after *= 2
 
 

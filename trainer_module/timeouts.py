@@ -13,10 +13,8 @@ AFTER_CHIEF_SECONDS = 300.0
 # Until the chief has started. A process with a lease waits for as long as a step
 # follows the training: machines may be short.
 CHIEF_COMES_SECONDS = 3600.0
-# How long the chief may refuse connections before it counts as gone.
+# How long the chief cannot be reached before it counts as gone.
 CHIEF_GONE_SECONDS = 30.0
-# The same while the name service does not answer.
-CHIEF_NAMELESS_SECONDS = 600.0
 # Between two looks for the other processes of the cluster.
 RENDEZVOUS_POLL_SECONDS = 1.0
 # Until the first report of who is missing; each later one takes twice as long.

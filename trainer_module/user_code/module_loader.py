@@ -129,19 +129,6 @@ def find_all(module: UserModule, kind: type) -> list[Any]:
     return [value for value in vars(sys.modules[module.function.rpartition(".")[0]]).values() if isinstance(value, kind)]
 
 
-def contains(module: UserModule, file: str) -> bool:
-    """Returns True if a file is part of the user's code.
-
-    That is all below the folder of the module, once it is imported, except for
-    installed packages: the folder may have an environment in it, or be part of one.
-    """
-    imported = getattr(sys.modules.get(module.function.rpartition(".")[0]), "__file__", None)
-    if imported is None or file == imported:
-        return imported is not None
-    folder = Path(imported).parent
-    return folder.name not in fingerprint.PACKAGE_FOLDERS and is_below(folder, Path(file))
-
-
 def is_below(folder: Path, file: Path) -> bool:
     """Returns True if a file is below a folder, but not in an installed package."""
     return file.is_relative_to(folder) and fingerprint.PACKAGE_FOLDERS.isdisjoint(file.relative_to(folder).parts)

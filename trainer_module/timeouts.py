@@ -53,7 +53,5 @@ FIRST_SAVE_SECONDS = 5.0
 HISTORY_FLUSH_SECONDS = 30.0
 # For writing the rest of the history when the process ends.
 HISTORY_CLOSE_SECONDS = 10.0
-# After an error of the storage, until a new file of the history is begun.
-HISTORY_RETRY_SECONDS = 30.0
 # To load the exported model and to answer; a model of several GB takes minutes.
 MODEL_CHECK_SECONDS = 900.0

@@ -185,7 +185,6 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
             reporter.enter("importing the module")
             features = Features(job.data, example_functions.load(job.module))
             model, result = training_loop.train(job, job.data, features, strategy, reporter, is_chief)
-            atomic_files.choose_temporary_folder()
             if job.outputs.serving_model_dir:
                 reporter.enter("export")
                 reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))

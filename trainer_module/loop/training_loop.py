@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import atomic_files, export
+from tfx_distribute.trainer_module import export
 from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
@@ -197,7 +197,6 @@ class _Training:
     def run_epochs(self, begin: Position) -> None:
         """Trains until the last epoch, or until a callback ends the training."""
         plan, counter = self._plan, self._counter
-        atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
             self._epoch = epoch
             self._train_epoch(begin)
@@ -243,7 +242,6 @@ class _Training:
         if self._sidecar:
             _hand_over(self._sidecar, self._epoch, self._counter)
         elif self._input.has_evaluation:
-            atomic_files.choose_temporary_folder()
             self._checkpoints.val_metrics = self._evaluate_now(f"the evaluation after epoch {self._epoch + 1}")
             self._metrics |= self._checkpoints.val_metrics
 

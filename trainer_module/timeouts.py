@@ -34,8 +34,6 @@ REASON_SECONDS = 20.0
 TERMINATION_SECONDS = 30.0
 # For all functions of `atexit`: one may wait for a service that does not answer.
 EXIT_FUNCTIONS_SECONDS = 10.0
-# For all last words of a process: the storage may not answer.
-LAST_WORDS_SECONDS = 2.0
 # Between two looks for the next checkpoint, and for the evaluator's result.
 EVALUATOR_POLL_SECONDS = 0.5
 # Between two signs of life of the evaluator.

@@ -20,7 +20,6 @@ import tensorflow as tf
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PreemptedError, TfxDistributeError, first_line
 from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
-from tfx_distribute.trainer_module.reporting import last_words
 from tfx_distribute.trainer_module.reporting.history import FOLDER, HistoryRecord
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
@@ -77,18 +76,8 @@ class HistoryWriter:
         with contextlib.suppress(Exception):  # `str` of an error may raise another one
             if error:
                 text = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
-                self._add_end("stopped" if isinstance(error, PreemptedError) else "failed", text)
-        self._end()
-
-    def end_at_once(self, phase: str, message: str) -> None:
-        """Writes the rest and why this process ends; see `last_words`."""
-        self._add_end(phase, message)
-        self._end()
-
-    def _add_end(self, phase: str, message: str) -> None:
-        self.add(Progress(phase, step=self._last.step, train_steps=self._last.train_steps, message=message[:2000]))
-
-    def _end(self) -> None:
+                phase = "stopped" if isinstance(error, PreemptedError) else "failed"
+                self.add(Progress(phase, step=self._last.step, train_steps=self._last.train_steps, message=text[:2000]))
         self._records.put(None)
         self._thread.join(timeouts.HISTORY_CLOSE_SECONDS)
 
@@ -140,7 +129,6 @@ def writing(reporter: Reporter, model_run_dir: str, task: ClusterTask) -> Iterat
     """
     writer = HistoryWriter(model_run_dir, task)
     reporter.listeners.append(writer.add)
-    last_words.add(writer.end_at_once)
     try:
         yield
     except BaseException as error:
@@ -148,5 +136,3 @@ def writing(reporter: Reporter, model_run_dir: str, task: ClusterTask) -> Iterat
         raise
     else:
         writer.close()
-    finally:
-        last_words.remove(writer.end_at_once)

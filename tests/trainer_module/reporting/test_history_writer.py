@@ -1,5 +1,3 @@
-import subprocess
-import sys
 import time
 
 import pytest
@@ -98,21 +96,3 @@ def test_nothing_piles_up_after_giving_up(tmp_path):
     until(lambda: not writer._thread.is_alive())
     writer.add(Progress("start"))
     assert writer._records.empty()
-
-
-ENDED = """
-import os, sys
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
-from tfx_distribute.trainer_module.liveness import preemption, watchdog
-from tfx_distribute.trainer_module.reporting import history_writer
-from tfx_distribute.trainer_module.reporting.progress import Reporter
-with history_writer.writing(Reporter(None), sys.argv[1], CHIEF_TASK):
-    {ending}
-"""
-
-
-@pytest.mark.parametrize(("ending", "phase"), [("watchdog._give_up('stuck')", "failed"), ("preemption.leave(3)", "stopped")])
-def test_a_process_that_is_ended_at_once_says_why(tmp_path, ending, phase):
-    words = [sys.executable, "-c", ENDED.format(ending=ending), str(tmp_path)]
-    assert subprocess.run(words, stderr=subprocess.DEVNULL, timeout=60, check=False).returncode != 0
-    assert [record.phase for record in history.read(str(tmp_path))] == [phase]

@@ -48,28 +48,6 @@ def write(path: str, text: str, durable: bool = False) -> None:
         sync(os.path.dirname(path) or ".")
 
 
-def write_or_overwrite(path: str, text: str) -> None:
-    """Writes a small document; on a full disk, overwrites the existing one in place.
-
-    There is no space for a second file then, but the first one's blocks can be reused.
-
-    Args:
-      path: Path or address of the file.
-      text: The document.
-
-    Raises:
-      tf.errors.ResourceExhaustedError: The disk is full, and no document exists yet.
-    """
-    try:
-        write(path, text)
-    except tf.errors.ResourceExhaustedError:
-        if not os.path.isfile(path):
-            raise
-        with open(path, "r+", encoding="utf-8") as file:
-            file.write(text)
-            file.truncate()
-
-
 def sync(path: str) -> None:
     """Waits until a local file, or the names in a local folder, are on disk.
 
@@ -95,15 +73,6 @@ def read(path: str) -> str | None:
     # FailedPreconditionError: a parent of the path is a file.
     except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):
         return None
-
-
-def choose_temporary_folder() -> None:
-    """Makes Python choose its folder for temporary files again; it may be full by now.
-
-    Call this before TensorFlow traces functions: it imports the code that it generates
-    for them from temporary files.
-    """
-    tempfile.tempdir = None
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     tf_config_for,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.liveness import exit_codes, lease, outages, peer_loss, preemption, rendezvous, watchdog
+from tfx_distribute.trainer_module.liveness import exit_codes, lease, peer_loss, preemption, rendezvous, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, sidecar_evaluator, training_loop
 from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, printed_progress, process_log
@@ -41,7 +41,10 @@ from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.serving.checker import Checker
 from tfx_distribute.trainer_module.state import checkpoint
 from tfx_distribute.trainer_module.strategies import factory, requested_gpus
-from tfx_distribute.trainer_module.user_code import module_loader, run_fn, user_exit
+from tfx_distribute.trainer_module.user_code import run_fn, user_exit
+
+# Of a storage of files that does not answer now, such as Google Cloud Storage.
+_OUTAGES = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
 
 
 def main(job_file: str) -> int:
@@ -56,19 +59,16 @@ def main(job_file: str) -> int:
       The exit code: 0 if this process has done its part, else one of `exit_codes`.
     """
     process_log.configure(_task_name())
-    job = None
     try:
         _check_not_failed()
         text = atomic_files.read(job_file)
         if text is None:
             raise ConfigurationError(f"--job: there is no {job_file}")
-        job = TrainingJob.from_json(text)
-        run(job)
+        run(TrainingJob.from_json(text))
     except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        lost = peer_loss.as_peer_lost_error(error, lambda file: job is not None and module_loader.contains(job.module, file))
-        error = lost or as_shortage_error(error) or error
+        error = peer_loss.as_peer_lost_error(error) or as_shortage_error(error) or error
         code = _exit_code(error)
         _report_failure(error, exit_codes.is_final(code))
         return code
@@ -100,7 +100,7 @@ def _exit_code(error: BaseException) -> int:
         return exit_codes.PEER_LOST
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
         return exit_codes.OUT_OF_MEMORY
-    if outages.is_outage(error):
+    if isinstance(error, _OUTAGES) or isinstance(error.__cause__, _OUTAGES):
         return exit_codes.STORAGE_OUTAGE
     return exit_codes.FAILED
 
@@ -185,7 +185,6 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
             reporter.enter("importing the module")
             features = Features(job.data, example_functions.load(job.module))
             model, result = training_loop.train(job, job.data, features, strategy, reporter, is_chief)
-            atomic_files.choose_temporary_folder()
             if job.outputs.serving_model_dir:
                 reporter.enter("export")
                 reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))

@@ -13,10 +13,8 @@ AFTER_CHIEF_SECONDS = 300.0
 # Until the chief has started. A process with a lease waits for as long as a step
 # follows the training: machines may be short.
 CHIEF_COMES_SECONDS = 3600.0
-# How long the chief may refuse connections before it counts as gone.
+# How long the chief cannot be reached before it counts as gone.
 CHIEF_GONE_SECONDS = 30.0
-# The same while the name service does not answer.
-CHIEF_NAMELESS_SECONDS = 600.0
 # Between two looks for the other processes of the cluster.
 RENDEZVOUS_POLL_SECONDS = 1.0
 # Until the first report of who is missing; each later one takes twice as long.
@@ -36,8 +34,6 @@ REASON_SECONDS = 20.0
 TERMINATION_SECONDS = 30.0
 # For all functions of `atexit`: one may wait for a service that does not answer.
 EXIT_FUNCTIONS_SECONDS = 10.0
-# For all last words of a process: the storage may not answer.
-LAST_WORDS_SECONDS = 2.0
 # Between two looks for the next checkpoint, and for the evaluator's result.
 EVALUATOR_POLL_SECONDS = 0.5
 # Between two signs of life of the evaluator.
@@ -55,7 +51,5 @@ FIRST_SAVE_SECONDS = 5.0
 HISTORY_FLUSH_SECONDS = 30.0
 # For writing the rest of the history when the process ends.
 HISTORY_CLOSE_SECONDS = 10.0
-# After an error of the storage, until a new file of the history is begun.
-HISTORY_RETRY_SECONDS = 30.0
 # To load the exported model and to answer; a model of several GB takes minutes.
 MODEL_CHECK_SECONDS = 900.0

@@ -39,14 +39,11 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from tfx_distribute.components.module_command import module_command
-from tfx_distribute.trainer_module.liveness.clock import RunningClock
 
 # Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
 _MAX_FOLDER_BYTES = 80
 _STOP_SECONDS = 5
 _WATCH_SECONDS = 0.5
-# How long a worker process may stay suspended while this process runs.
-_SUSPENDED_SECONDS = 60.0
 _SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -243,34 +240,13 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
 
     def _watch(self) -> None:
         """Aborts all waits for the process once it dies; Beam would wait forever."""
-        if self._wait():
-            outcome = f"ended with status {self._process.returncode}"
-        else:
-            outcome = "was killed, since it stayed suspended"
-        error = RuntimeError(f"{self.worker_id}, process {self._process.pid} of Beam, {outcome}")
+        status = self._process.wait()
+        error = RuntimeError(f"{self.worker_id}, process {self._process.pid} of Beam, ended with status {status}")
         # Any status counts: a pipeline's code may end the process with 0, too.
         while not self._is_closing:
             with contextlib.suppress(RuntimeError):  # a wait has begun or ended meanwhile
                 self.control_conn.abort(error)
             time.sleep(_WATCH_SECONDS)  # another wait may begin after this one
-
-    def _wait(self) -> bool:
-        """Waits until the process ends, and kills it if it stays suspended.
-
-        Returns:
-          False if the process had to be killed.
-        """
-        clock, running_at = RunningClock(), 0.0
-        while self._process.poll() is None:
-            now = clock.seconds()
-            if not _is_suspended(self._process.pid):
-                running_at = now
-            elif now - running_at >= _SUSPENDED_SECONDS:
-                self._process.kill()
-                self._process.wait()
-                return False
-            time.sleep(_WATCH_SECONDS)
-        return True
 
     def stop_worker(self) -> None:
         try:
@@ -298,10 +274,3 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
     state_api_service_descriptor = control_api_service_descriptor
     logging_api_service_descriptor = control_api_service_descriptor
     artifact_api_service_descriptor = control_api_service_descriptor
-
-
-def _is_suspended(pid: int) -> bool:
-    """Returns True if a child process is suspended (SIGSTOP)."""
-    with contextlib.suppress(ChildProcessError):  # the process has ended
-        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-    return False

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
-from absl import logging
-
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
@@ -33,10 +31,6 @@ _TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.
 # writes its name only after taking the lock.
 _UNNAMED_SECONDS = 5.0
 _RETRY_SECONDS = 0.05
-# How long a server of a shared folder may keep the lock of a machine that is gone: the
-# lease of NFS is 90 seconds, after which its clients have some time to come back.
-LEASE_SECONDS = 150.0
-_LEASE_POLL_SECONDS = 1.0
 
 _held: set[int] = set()  # file descriptors of the locks that this process holds
 
@@ -76,7 +70,7 @@ class InUseError(ConfigurationError):
 
 
 @contextlib.contextmanager
-def exclusive(folder: str, what: str, advice: str, lease_seconds: float = 0.0) -> Iterator[None]:
+def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
     """Holds the lock of a folder within the block.
 
     On object stores (`gs://`) and file systems without locks, the block runs without
@@ -86,8 +80,6 @@ def exclusive(folder: str, what: str, advice: str, lease_seconds: float = 0.0) -
       folder: Folder to lock; created if it is missing.
       what: Name of the folder in messages, such as `the run folder`.
       advice: What to do if the folder is in use, for the message.
-      lease_seconds: How long to wait for a lock that another machine holds, which may
-        be gone.
 
     Raises:
       InUseError: Another live process holds the lock.
@@ -98,7 +90,7 @@ def exclusive(folder: str, what: str, advice: str, lease_seconds: float = 0.0) -
       >>> with exclusive("runs/taxi", "the run folder", advice):
       ...     run()
     """
-    file = _acquire(folder, what, advice, lease_seconds)
+    file = _acquire(folder, what, advice)
     if file is None:
         yield
         return
@@ -117,12 +109,12 @@ def exclusive(folder: str, what: str, advice: str, lease_seconds: float = 0.0) -
             os.close(file)
 
 
-def _acquire(folder: str, what: str, advice: str, lease_seconds: float) -> int | None:
+def _acquire(folder: str, what: str, advice: str) -> int | None:
     """Returns the descriptor of the locked file; None where the folder has no locks."""
     if "://" in folder:
         return None
     path = os.path.join(folder, LOCK_FILE)
-    started, is_told = time.monotonic(), False
+    started = time.monotonic()
     while True:
         try:
             os.makedirs(folder, exist_ok=True)
@@ -142,15 +134,8 @@ def _acquire(folder: str, what: str, advice: str, lease_seconds: float) -> int |
         except BlockingIOError:
             holder = _read(file)
             os.close(file)
-            waited = time.monotonic() - started
-            if holder is None and waited < _UNNAMED_SECONDS:
+            if holder is None and time.monotonic() - started < _UNNAMED_SECONDS:
                 time.sleep(_RETRY_SECONDS)
-                continue
-            if holder is not None and holder.host != socket.gethostname() and waited < lease_seconds:
-                if not is_told:
-                    logging.warning("%s %s is locked by %s; waiting for up to %g s", what, folder, holder, lease_seconds)
-                is_told = True
-                time.sleep(_LEASE_POLL_SECONDS)
                 continue
             raise InUseError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
         except OSError:  # this file system has no locks

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from absl import logging
 
@@ -19,15 +18,12 @@ class Failure:
     Attributes:
       message: Error message for people, with the last lines of the process.
       is_final: True if a restart would fail too.
-      kind: `memory` if a process ran out of memory, `stuck` if one was ended because it
-        made no progress: without a save between them, a second one is final.
       has_restarted: True if the platform has restarted it by itself, as often as it was
         allowed.
     """
 
     message: str
     is_final: bool = False
-    kind: Literal["", "memory", "stuck"] = ""
     has_restarted: bool = False
 
 
@@ -50,7 +46,6 @@ class Restarts:
     ):
         self._max, self._read_step, self._tell = max_restarts, read_step, tell
         self._used = 0
-        self._last_kind = ""
         saved = read_step()
         # The furthest step of each state's settings. A training may begin in a folder
         # whose newest state is further, but of other settings.
@@ -67,12 +62,12 @@ class Restarts:
         """
         saved = self._read_step()
         if saved.step > self._furthest.get(saved.made_with, 0):
-            self._furthest[saved.made_with], self._used, self._last_kind = saved.step, 0, ""
+            self._furthest[saved.made_with], self._used = saved.step, 0
         elif failure.has_restarted:
             self._used = self._max
-        if self._is_repeated(failure) or self._used >= self._max:
+        if self._used >= self._max:
             return False
-        self._used, self._last_kind = self._used + 1, failure.kind
+        self._used += 1
         words = f"{failure.message.splitlines()[0]}; restart {self._used} of {self._max}"
         logging.warning("%s", words)
         self._tell(words)
@@ -84,11 +79,4 @@ class Restarts:
         """Describes the last failure, and why the training is not started again."""
         if failure.is_final or not self._max:
             return failure.message
-        if not self._is_repeated(failure):
-            return f"{failure.message}\nAll {self._max} restarts (max_restarts) are used up"
-        if failure.kind == "memory":
-            return f"{failure.message}\nIt ran out of memory again without having saved; write a smaller batch"
-        return f"{failure.message}\nIt made no progress again without having saved"
-
-    def _is_repeated(self, failure: Failure) -> bool:
-        return bool(failure.kind) and failure.kind == self._last_kind
+        return f"{failure.message}\nAll {self._max} restarts (max_restarts) are used up"

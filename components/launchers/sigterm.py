@@ -1,14 +1,9 @@
 """Turns SIGTERM and SIGHUP into an exception: a launcher ends what it has started."""
 
 import contextlib
-import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
-
-_RESEND_SECONDS = 0.1
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -28,21 +23,12 @@ def terminable() -> Iterator[None]:
     def terminate(*_: object) -> None:
         raise TerminatedError
 
-    def resend(unraisable: Any) -> None:
-        # Python ignores exceptions in destructors, and in callbacks of C code.
-        if isinstance(unraisable.exc_value, TerminatedError):
-            threading.Timer(_RESEND_SECONDS, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        else:
-            previous_hook(unraisable)
-
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     previous_handlers = {number: signal.signal(number, terminate) for number in numbers}
-    previous_hook, sys.unraisablehook = sys.unraisablehook, resend
     try:
         yield
     finally:
-        sys.unraisablehook = previous_hook
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)

@@ -132,23 +132,12 @@ def _warn_of_other_states(root: str, identity: Mapping[str, str], state_file: st
                 _logger.warning("%s", error)
                 continue
             changed = [part for part in identity if other_identity.get(part) != identity[part]]
-            versions = _describe_versions(other_identity.get(VERSIONS, "")) if "environment" in changed else ""
             _logger.warning(
-                "Starting from scratch: the state saved in %s is of a %s that differs in %s%s; it is kept",
+                "Starting from scratch: the state saved in %s is of a %s that differs in %s; it is kept",
                 folder,
                 noun,
                 " and ".join(changed),
-                versions,
             )
-
-
-def _describe_versions(saved: str) -> str:
-    """Returns what differs between the packages of a state and those that are here."""
-    if not saved:  # by an older version of this package
-        return ""
-    before, now = (dict(version.split(" ") for version in text.split(", ")) for text in (saved, fingerprint.environment()))
-    pairs = [f"{name} {before[name]}, not {now[name]}" for name in now if name in before and before[name] != now[name]]
-    return f" ({'; '.join(pairs)})" if pairs else ""
 
 
 def _fingerprint_base_model(job: TrainingJob) -> str:

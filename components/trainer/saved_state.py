@@ -8,8 +8,6 @@ from absl import logging
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.launchers import locks, storage
-from tfx_distribute.components.launchers.errors import NoRoomError
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
 from tfx_distribute.trainer_module.state import ownership
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
@@ -36,14 +34,9 @@ def owned(outputs: Outputs) -> Iterator[None]:
         "it trains the same module on the same data and saves its state there; wait until it ends, stop it, or write "
         "another checkpoint_dir"
     )
-    with locks.exclusive(folder, "the saved training state", advice, locks.LEASE_SECONDS):
-        before = _take(outputs)
-        try:
-            yield
-        except (ConfigurationError, NoRoomError):  # nothing has been trained
-            with contextlib.suppress(*storage.ERRORS):
-                ownership.give_back(folder, outputs.result_file, before)
-            raise
+    with locks.exclusive(folder, "the saved training state", advice):
+        _take(outputs)
+        yield
         if fileio.exists(outputs.serving_model_dir):
             # First what makes the other files count, as this may be interrupted.
             for name in (STATE_FILE, BEST_FILE):
@@ -51,15 +44,14 @@ def owned(outputs: Outputs) -> Iterator[None]:
             storage.discard(folder)
 
 
-def _take(outputs: Outputs) -> str | None:
-    """Makes a run the owner of its saved state; returns the one before."""
+def _take(outputs: Outputs) -> None:
+    """Makes a run the owner of its saved state."""
     folder = outputs.checkpoint_dir
     try:
         fileio.makedirs(folder)
-        return ownership.take(folder, outputs.result_file)
+        ownership.take(folder, outputs.result_file)
     except storage.ERRORS as error:
         # The training tries to save, and says so if it cannot. It must not take another
         # one for the owner.
         logging.warning("cannot write to %s, the folder of the saved training state: %s", folder, error)
         storage.discard(os.path.join(folder, ownership.OWNER_FILE))
-        return None

@@ -81,7 +81,7 @@ class Executor(base_executor.BaseExecutor):
             folder = run_identity.ensure_checkpoint_dir(root, identity, SEARCH_FILE, noun="search")
             advice = "it searches on the same module and data; wait until it ends, stop it, or write another checkpoint_dir"
             with (
-                locks.exclusive(folder, "the state of the search", advice, locks.LEASE_SECONDS),
+                locks.exclusive(folder, "the state of the search", advice),
                 tempfile.TemporaryDirectory(prefix="oracle-") as oracle_folder,
             ):
                 run = SearchRun(search, job, folder, oracle_folder, launcher.launch)

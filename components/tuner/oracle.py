@@ -15,7 +15,6 @@ from keras_tuner.engine import trial as trial_lib
 
 from tfx_distribute.components.tuner import value_range
 from tfx_distribute.components.tuner.bayesian import BayesianOracle
-from tfx_distribute.components.tuner.hyperband import HyperbandOracle
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -85,10 +84,8 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
     }
     try:
         if search.oracle == "hyperband":
-            iterations = search.hyperband_iterations
-            oracle = HyperbandOracle(
-                max_epochs=max_epochs, factor=search.factor, hyperband_iterations=iterations, **arguments
-            )
+            rounds = {"factor": search.factor, "hyperband_iterations": search.hyperband_iterations}
+            oracle = keras_tuner.oracles.HyperbandOracle(max_epochs=max_epochs, **rounds, **arguments)
         elif search.oracle == "bayesian":
             oracle = BayesianOracle(max_trials=search.max_trials, **arguments)
         else:
@@ -112,8 +109,7 @@ def describe_shortfall(oracle: Oracle) -> str:
     Returns:
       A message for people; empty if all trials were made.
     """
-    planned = oracle.count_new_trials() if isinstance(oracle, HyperbandOracle) else oracle.max_trials
-    made = sum(f"{RESERVED}trial_id" not in trial.hyperparameters.values for trial in oracle.trials.values())
+    planned, made = oracle.max_trials or 0, len(oracle.trials)  # Hyperband decides on the number by itself
     if made >= planned:
         return ""
     return f"the search tried {made} combinations of values, not {planned}: it found no others in tune.space"

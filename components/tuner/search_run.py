@@ -20,10 +20,6 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, Training
 from tfx_distribute.trainer_module.state import saved_step
 
 SEARCH_FILE = "search.json"
-# A trial's machines are released some time after its end. For this long, a trial that a
-# quota refused is tried again although no other one is running.
-ROOM_SECONDS = 600.0
-ROOM_POLL_SECONDS = 30.0
 
 
 class SearchRun:
@@ -68,18 +64,17 @@ class SearchRun:
 
         Raises:
           ConfigurationError: Training reports no metric with the objective's name.
+          NoRoomError: There are no machines for so many trials at the same time.
           NotFollowedError: Trials cannot be followed, e.g. because no service answers.
-            The next attempt continues them.
+            The next attempt continues them, as after a NoRoomError.
           TrainingError: Too many trials have failed, or all of them.
         """
         if self._trials:
             announce(f"continues the search, of which {len(self._trials)} trials are done")
         workers: Workers[TrialPlan, tuple[TrainingResult, float]]
-        waiting: list[tuple[str, TrialPlan]] = []  # trials without room, with their workers' keys
-        room_until = 0.0  # end of the time in which machines of ended trials may be released
         with Workers(self._search.num_parallel_trials, self._train) as workers:
             while True:
-                while not waiting and (key := workers.free_key()) is not None:
+                while (key := workers.free_key()) is not None:
                     trial = self._oracle.create_trial(f"worker-{key}")
                     if trial.status != oracle_lib.TrialStatus.RUNNING:
                         break  # all trials are made, or the next one depends on those that run
@@ -89,24 +84,12 @@ class SearchRun:
                     workers.start(key, plan)
                 if not workers.busy:
                     break
-                key, plan, result, error = workers.next()
-                if isinstance(error, NoRoomError) and (workers.busy or time.monotonic() < room_until):
-                    waiting.append((key, plan))
-                    if workers.busy:
-                        room_until = time.monotonic() + ROOM_SECONDS
-                        announce(f"trial {plan.trial} waits until another one ends: {trials.shorten(str(error))}")
-                    else:
-                        time.sleep(ROOM_POLL_SECONDS)
-                        workers.start(*waiting.pop(0))
-                    continue
+                _, plan, result, error = workers.next()
                 if error is not None and not _is_of_trial(error):
                     raise error
                 self._end(plan, result, error)
                 self._save()
                 self._discard_state(plan)
-                room_until = time.monotonic() + ROOM_SECONDS
-                if waiting:
-                    workers.start(*waiting.pop(0))
         if shortfall := oracle_lib.describe_shortfall(self._oracle):
             announce(shortfall)
         if not self._has_succeeded():
@@ -161,13 +144,17 @@ class SearchRun:
                 message = f"it ended without {self._search.objective}"
             elif not math.isfinite(score):
                 score, message = None, f"{self._search.objective} is {score}"
-        if score is None:
-            trial.status, trial.message = oracle_lib.TrialStatus.FAILED, message
-            announce(f"trial {plan.trial} failed: {trials.shorten(message)}")
-        else:
+        trial.status, trial.message = oracle_lib.TrialStatus.COMPLETED, message
+        if score is not None:
             self._oracle.update_trial(plan.oracle_id, {self._search.objective: score}, step=step)
-            trial.status = oracle_lib.TrialStatus.COMPLETED
             announce(f"trial {plan.trial}: {self._search.objective} {score:.6g}")
+        else:
+            if plan.epochs:  # Hyperband would wait for a better end, and continue no trial of the round
+                worst = math.inf if self._search.goal == "min" else -math.inf
+                self._oracle.update_trial(plan.oracle_id, {self._search.objective: worst})
+            else:
+                trial.status = oracle_lib.TrialStatus.FAILED
+            announce(f"trial {plan.trial} failed: {trials.shorten(message)}")
         self._oracle.end_trial(trial)
         self._oracle.save()  # its own save is of the moment before
         self._trials[plan.trial] = trials.Trial(

@@ -8,7 +8,6 @@ hparams:
   fault_step: The training step after which to inject the fault.
   fault_save: Instead, the number of the save after which to inject it, from 1.
   fault_file: A file that records that the fault was injected.
-  fault_always: True to inject the fault again after a restart.
   slow_epochs: Numbers of epochs, from 0, that end with a second of waiting, so that
     another process can react to a report before the next steps.
 """
@@ -51,7 +50,7 @@ class Fault(tf.keras.callbacks.Callback):
 
     def _due(self):
         is_this_process = task_from_environment(os.environ).file_name == self._hparams["fault_task"]
-        return is_this_process and (self._hparams.get("fault_always") or not self._struck.exists())
+        return is_this_process and not self._struck.exists()
 
     def _strike(self):
         self._struck.write_text(json.dumps({"step": int(self.model.optimizer.iterations.numpy()), "at": time.time()}))

@@ -45,42 +45,21 @@ def end(code: int, is_child: bool = False) -> NoReturn:
     As in Python, an error of one is printed and does not keep the others from running.
     The process ends after ten seconds at the latest, and also if something fails here.
 
-    After a failure, TensorFlow's own functions are not called: they wait for storage or
-    a TPU that may be the reason of the failure, and print its consequences after it.
-
     Args:
       code: Exit code of the process; 0 if it has done its part.
       is_child: True for a child of the fork server, which ends with
         `exit_codes.to_fork_server(code)`.
     """
     exit_code = exit_codes.to_fork_server(code) if is_child else code
+    timer = threading.Timer(timeouts.EXIT_FUNCTIONS_SECONDS, _give_up, [exit_code])
+    timer.daemon = True
     try:
-        if code:
-            _functions[:] = [entry for entry in _functions if not _is_skipped_after_failure(entry[0])]
-        if _functions and _start_timer(exit_code):
-            _call_all()
+        timer.start()
+        _call_all()
     except BaseException:
         traceback.print_exc()
     finally:
         _exit(exit_code)
-
-
-def _is_skipped_after_failure(function: Callable[..., Any]) -> bool:
-    module = getattr(function, "__module__", None) or ""
-    # AutoGraph removes its temporary files.
-    return module.startswith("tensorflow.") and not module.startswith("tensorflow.python.autograph.")
-
-
-def _start_timer(code: int) -> bool:
-    """Starts to limit the time; returns False if this process may start no thread."""
-    timer = threading.Timer(timeouts.EXIT_FUNCTIONS_SECONDS, _give_up, [code])
-    timer.daemon = True
-    try:
-        timer.start()
-    except RuntimeError as error:
-        print(f"functions of atexit are not called, as no timer could end them: {error}", file=sys.stderr)
-        return False
-    return True
 
 
 def _call_all() -> None:

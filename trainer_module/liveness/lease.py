@@ -52,12 +52,9 @@ class Lease:
         self._holder = uuid.uuid4().hex
 
     def take(self) -> None:
-        """Takes the lease, from whoever holds it.
-
-        A training that a step follows must not end because others fill its disk.
-        """
+        """Takes the lease, from whoever holds it."""
         document = {"holder": self._holder, "sign": uuid.uuid4().hex, "time": time.time()}
-        atomic_files.write_or_overwrite(self.path, json.dumps(document))
+        atomic_files.write(self.path, json.dumps(document))
 
     def renew(self) -> None:
         """Renews the lease, unless it is lost. Makes its folder again if it is gone."""

@@ -2,9 +2,8 @@
 
 import os
 import re
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -12,7 +11,7 @@ from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
-from tfx_distribute.trainer_module.liveness import lease, listening, outages
+from tfx_distribute.trainer_module.liveness import lease, listening
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 
@@ -44,18 +43,15 @@ _PEER_LOST_WORDS = (
 )
 
 
-def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]) -> PeerLostError | None:
+def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     """Returns the `PeerLostError` for an error caused by the loss of another process.
 
-    The message names that process if TensorFlow's message does, which is not always.
+    The message names that process if TensorFlow's message does, which is not always. A
+    service that does not answer may raise the same error, and is worth another try too.
 
     Args:
       error: The error that ended this process's training. Of a `TrainingError`, which
-        describes what could not be saved or restored, the cause counts, unless that is
-        the storage.
-      is_user_file: Returns True for a file of the user's code. Errors that this code
-        raises, also by reading or writing files, have nothing to do with other
-        processes.
+        describes what could not be saved or restored, the cause counts.
 
     Returns:
       The error to raise instead; None if the cause is something else.
@@ -63,14 +59,10 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
     cause = error.__cause__ if isinstance(error, TrainingError) else error
     if cause is None or isinstance(cause, TfxDistributeError) or not cluster_spec().jobs:
         return None
-    if outages.is_of_object_storage(cause) or (cause is not error and outages.is_of_storage(cause)):
-        return None
-    error, text = cause, str(cause)
-    type_matches = isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
-    text_matches = isinstance(error, tf.errors.OpError | RuntimeError) and any(words in text for words in _PEER_LOST_WORDS)
+    text = str(cause)
+    type_matches = isinstance(cause, tf.errors.UnavailableError | tf.errors.AbortedError | tf.errors.DeadlineExceededError)
+    text_matches = isinstance(cause, tf.errors.OpError | RuntimeError) and any(words in text for words in _PEER_LOST_WORDS)
     if not (type_matches or text_matches):
-        return None
-    if not text_matches and "[Op:" not in text and _is_of_user(error, is_user_file):
         return None
     task = task_from_environment(os.environ)
     # In a cluster without a chief, worker 0 is called the chief here, but keeps its
@@ -78,20 +70,7 @@ def as_peer_lost_error(error: BaseException, is_user_file: Callable[[str], bool]
     own_names = {task} if task != CHIEF_TASK or CHIEF in cluster_spec().jobs else {task, ClusterTask(WORKER, 0)}
     named = {ClusterTask(role, int(index)) for role, index in re.findall(r"/job:(\w+)/replica:0/task:(\d+)", text)}
     peers = " and ".join(map(str, sorted(named - own_names))) or "another process of the cluster"
-    return PeerLostError(f"{task} has lost {peers}: {first_line(error)}")
-
-
-def _is_of_user(error: BaseException, is_user_file: Callable[[str], bool]) -> bool:
-    """Returns True if the user's code, or `tf.io.gfile` that it called, raised it."""
-    files = outages.files_passed(error)
-    while files and outages.is_storage_module(files[-1]):
-        files.pop()
-    return bool(files) and is_user_file(files[-1])
-
-
-def _is_no_answer_about_names(error: OSError) -> bool:
-    """Returns True if the name service does not answer, rather than not know a name."""
-    return isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+    return PeerLostError(f"{task} has lost {peers}: {first_line(cause)}")
 
 
 class ChiefMonitor:
@@ -108,34 +87,25 @@ class ChiefMonitor:
         self._address = cluster_spec().task_address(CHIEF, 0)
         self._has_come = False
         self._started = time.monotonic()
-        # Since when it cannot be reached, and since when its name is answered for, too.
         self._missing_since: float | None = None
-        self._refused_since: float | None = None
 
     def has_gone(self) -> bool:
         """Returns True if the chief was there, and has been missing for long.
 
         Call this again and again: it counts from the first call that misses the chief.
-        A name service that does not answer says nothing about the chief, for a while.
 
         Raises:
           PeerLostError: The chief has not started in time, and this process has no
             lease.
         """
         now = time.monotonic()
-        obstacle = listening.find_obstacle(self._address)
-        if obstacle is None:
-            self._has_come, self._missing_since, self._refused_since = True, None, None
+        if listening.listens(self._address):
+            self._has_come, self._missing_since = True, None
             return False
         self._missing_since = now if self._missing_since is None else self._missing_since
-        if _is_no_answer_about_names(obstacle):
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = now
         if not self._has_come and now - self._started > timeouts.CHIEF_COMES_SECONDS and not lease.find():
             raise PeerLostError(
                 f"{self._task} waited {timeouts.CHIEF_COMES_SECONDS:g} s for the chief at {self._address}, which did not "
                 "start"
             )
-        is_refused = self._refused_since is not None and now - self._refused_since > timeouts.CHIEF_GONE_SECONDS
-        return self._has_come and (is_refused or now - self._missing_since > timeouts.CHIEF_NAMELESS_SECONDS)
+        return self._has_come and now - self._missing_since > timeouts.CHIEF_GONE_SECONDS

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from types import FrameType
 
 from tfx_distribute.trainer_module.liveness import exit_codes, termination
-from tfx_distribute.trainer_module.reporting import last_words
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 
 _requested = threading.Event()
@@ -83,7 +82,6 @@ def leave(exit_code: int) -> None:
     if _can_save.is_set():
         os.kill(os.getpid(), signal.SIGTERM)  # received by the listener
     else:
-        last_words.say("stopped", "asked to stop")
         os._exit(exit_code)
 
 
@@ -115,11 +113,8 @@ def _listen(reader: int) -> None:
     while signal.SIGTERM not in os.read(reader, 64):
         pass
     _requested.set()
-    message = "asked to stop"
     if _can_save.is_set():
         seconds = termination.saving_seconds(os.environ)
         threading.Event().wait(seconds)
-        message = f"asked to stop, and not done with saving within {seconds:g} s"
-        LOGGER.error(message)
-    last_words.say("stopped", message)
+        LOGGER.error(f"asked to stop, and not done with saving within {seconds:g} s")
     os._exit(_exit_code)

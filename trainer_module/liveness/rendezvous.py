@@ -64,16 +64,6 @@ def _wait_for(peers: Mapping[ClusterTask, str], report: Callable[[str], None]) -
 
 def _describe(peer: ClusterTask, address: str) -> str:
     """Describes what a process waits for."""
-    host, _, port = address.rpartition(":")
-    match listening.find_obstacle(address):
-        case None:
-            return f"waiting for {peer}, which has just started"
-        case ConnectionRefusedError():
-            return f"waiting for {peer} to start, at {address}: nothing listens there yet"
-        case socket.gaierror():
-            return f"waiting for {peer} to start, at {address}: the name {host} is not known yet"
-        case error:
-            return (
-                f"waiting for {peer}, which does not answer at {address} ({error}): does a firewall, such as a "
-                f"NetworkPolicy, admit port {port} between these machines?"
-            )
+    obstacle = listening.find_obstacle(address)
+    reason = f": {obstacle}; a firewall, such as a NetworkPolicy, has to admit this port" if obstacle else ", which it has"
+    return f"waiting for {peer} to listen at {address}{reason}"

@@ -19,7 +19,6 @@ from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, Clust
 from tfx_distribute.trainer_module.liveness import exit_codes
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
-from tfx_distribute.trainer_module.reporting import last_words
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import Reporter
 
@@ -66,7 +65,7 @@ def _watch(reporter: Reporter, task: ClusterTask, timeout: float, thread: int) -
         if timeout and stalled >= timeout * factor:
             _give_up(f"{task} made no progress for {stalled:.0f} s in {work}")
         if stalled >= report_after * factor:
-            reporter.report_stall(work, stalled, in_tensorflow)
+            reporter.report_stall(work, stalled)
             report_after *= 2
 
 
@@ -97,7 +96,6 @@ def _give_up(message: str) -> None:
         writer = threading.Thread(target=_write_reason, args=(message,), daemon=True, name="reason")
         writer.start()
         writer.join(timeouts.REASON_SECONDS)
-        last_words.say("failed", message)
     finally:
         os._exit(exit_codes.NO_PROGRESS)
 

@@ -11,7 +11,6 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF, WORKER, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, COUNTERS, ProcessTime, TimeUse, summarize
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
-from tfx_distribute.trainer_module.reporting.tensorboard_logs import skipping_if_full
 
 # Between two times that they are gathered: after each short epoch would take too long.
 GATHER_SECONDS = 2.0
@@ -94,8 +93,7 @@ class ProcessTimes:
         is_new = (self._recent.slowest, self._recent.reason) != (recent_before.slowest, recent_before.reason)
         self.remark = self._recent.describe() if is_new else ""
         if self._folder:
-            with skipping_if_full():
-                self._write(before, epoch)
+            self._write(before, epoch)
 
     def _write(self, before: TimeUse, epoch: int) -> None:
         seconds_before = {process.task: process.seconds for process in before.processes}

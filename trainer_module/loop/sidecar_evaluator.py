@@ -12,7 +12,6 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
@@ -21,7 +20,7 @@ from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
-from tfx_distribute.trainer_module.errors import PeerLostError, describe_shortage
+from tfx_distribute.trainer_module.errors import PeerLostError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import TrainingData, TrainingJob
@@ -32,7 +31,6 @@ from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.liveness.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.loop import model_builder
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
-from tfx_distribute.trainer_module.reporting.tensorboard_logs import skipping_if_full
 from tfx_distribute.trainer_module.state.base_model import warm_start
 from tfx_distribute.trainer_module.state.best_model import BestModel
 from tfx_distribute.trainer_module.state.checkpoint import remove_others, save_and_discard
@@ -94,8 +92,8 @@ class SidecarCheckpointWriter:
         of other machines.
 
     Attributes:
-      remark: In the chief, why the evaluator does not get the last weights, or why
-        `finish` has no metrics of it. Empty if there is nothing to say.
+      remark: In the chief, why `finish` has no metrics of the evaluator. Empty if it
+        has.
     """
 
     def __init__(self, model: tf.keras.Model, model_run_dir: str, is_chief: bool, num_replicas: int):
@@ -115,23 +113,16 @@ class SidecarCheckpointWriter:
         self.remark = ""
 
     def save(self, epoch: int) -> None:
-        """Saves the weights for the evaluator, if there is space for them.
+        """Saves the weights for the evaluator.
 
         Args:
           epoch: Number of the epoch that has ended, from 0.
         """
-        self.remark, self._last_epoch = "", epoch
-        if not self._manager:
-            save_and_discard(lambda folder: self._make_manager(folder).save(checkpoint_number=epoch))
-            return
-        try:
+        self._last_epoch = epoch
+        if self._manager:
             self._manager.save(checkpoint_number=epoch)
-        except (tf.errors.OpError, OSError) as error:
-            shortage = describe_shortage(error)
-            if shortage is None:
-                raise
-            self.remark = f"the evaluator does not get epoch {epoch + 1}: {shortage}"
-            remove_others(self._folder, _PREFIX, [path.rpartition("/")[2] for path in self._manager.checkpoints])
+        else:
+            save_and_discard(lambda folder: self._make_manager(folder).save(checkpoint_number=epoch))
 
     def _make_manager(self, folder: str) -> tf.train.CheckpointManager:
         return tf.train.CheckpointManager(self._checkpoint, folder, MAX_CHECKPOINTS, checkpoint_name=_PREFIX[:-1])
@@ -142,18 +133,14 @@ class SidecarCheckpointWriter:
         Waits for as long as the evaluator shows that it is alive.
 
         Returns:
-          In the chief, the metrics; None if the evaluator could not get the checkpoint,
-          or has shown no life for long. In other processes, an empty dict at once.
+          In the chief, the metrics; None if the evaluator has shown no life for long.
+          In other processes, an empty dict at once.
         """
         if not self._is_chief:
             return {}
         # Makes space for what both sides still write. The evaluator skips the others.
         remove_others(self._folder, _PREFIX, [f"{_PREFIX}{self._last_epoch}"])
-        metrics = None
-        if self.remark:  # of the last `save`
-            self.remark = "there was no space for the evaluator's last weights"
-        else:
-            metrics = self._wait_for_metrics()
+        metrics = self._wait_for_metrics()
         atomic_files.remove(self._life_file)
         remove_others(self._folder, _PREFIX, ())
         atomic_files.remove(f"{self._folder}/checkpoint")
@@ -221,42 +208,6 @@ def _show_life(path: str) -> None:
             time.sleep(timeouts.EVALUATOR_SIGN_SECONDS)
 
     threading.Thread(target=renew, daemon=True, name="signs-of-life").start()
-
-
-class MetricsFiles:
-    """Writes the metrics of each epoch for the chief, as soon as there is space.
-
-    Args:
-      folder: The folder of this start of the training.
-    """
-
-    def __init__(self, folder: str):
-        self._folder = folder
-        self._missing: tuple[int, Mapping[str, float]] | None = None
-
-    def write(self, epoch: int, metrics: Mapping[str, float]) -> str:
-        """Writes the metrics of an epoch.
-
-        Returns:
-          An empty string, or what there is a shortage of.
-        """
-        try:
-            atomic_files.write(f"{self._folder}/metrics-{epoch}", json.dumps(metrics))
-        except tf.errors.NotFoundError:  # the chief has been started again, and has removed the folder
-            pass
-        except (tf.errors.OpError, OSError) as error:
-            shortage = describe_shortage(error)
-            if shortage is None:
-                raise
-            self._missing = epoch, metrics
-            return shortage
-        self._missing = None
-        return ""
-
-    def write_missing(self) -> None:
-        """Tries again to write the last metrics, if there was no space for them."""
-        if self._missing:
-            self.write(*self._missing)
 
 
 class _Evaluation:
@@ -336,15 +287,14 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
     reporter.enter("build_model")
     evaluation = _Evaluation(job, data, exchange.num_replicas)
     best_model = BestModel(job, evaluation.plan, evaluation.model, True) if job.training_options.export_best else None
-    metrics_files, evaluated_epoch, summary_writer = MetricsFiles(exchange.folder(model_run_dir)), -1, None
+    summary_writer = tf.summary.create_file_writer(f"{model_run_dir}/validation")
+    evaluated_epoch = -1
     while not (latest_exchange := Exchange.read(model_run_dir) or exchange).is_over:
         if latest_exchange != exchange:
-            exchange = latest_exchange
-            metrics_files, evaluated_epoch = MetricsFiles(exchange.folder(model_run_dir)), -1
+            exchange, evaluated_epoch = latest_exchange, -1
         latest = tf.train.latest_checkpoint(exchange.folder(model_run_dir))
         epoch = int(latest.rpartition("-")[2]) if latest else -1
         if epoch <= evaluated_epoch or not evaluation.restore(latest):
-            metrics_files.write_missing()
             if chief_monitor.has_gone():
                 if atomic_files.read(job.outputs.result_file) is not None:
                     return  # it had no space to say so
@@ -354,16 +304,14 @@ def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Repor
             continue
         reporter.enter(f"the evaluation after epoch {epoch + 1}")
         metrics = evaluation.evaluate()
-        with skipping_if_full():
-            # Made here: it opens its file at once, and may find no space for it.
-            summary_writer = summary_writer or tf.summary.create_file_writer(f"{model_run_dir}/validation")
-            with summary_writer.as_default(step=epoch):
-                for name, value in metrics.items():
-                    tf.summary.scalar(f"epoch_{name}", value)
-            summary_writer.flush()
+        with summary_writer.as_default(step=epoch):
+            for name, value in metrics.items():
+                tf.summary.scalar(f"epoch_{name}", value)
+        summary_writer.flush()
         if best_model:
             step = min((epoch + 1) * evaluation.plan.steps_per_epoch, evaluation.plan.train_steps)
             best_model.offer({f"val_{name}": value for name, value in metrics.items()}, epoch, step)
-        shortage = metrics_files.write(epoch, metrics)
+        with contextlib.suppress(tf.errors.NotFoundError):  # the chief has begun again, and has removed the folder
+            atomic_files.write(f"{exchange.folder(model_run_dir)}/metrics-{epoch}", json.dumps(metrics))
         evaluated_epoch = epoch
-        reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics, message=shortage))
+        reporter.report(Progress("evaluate", step=epoch + 1, metrics=metrics))

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import atomic_files, export
+from tfx_distribute.trainer_module import export
 from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
@@ -42,7 +42,6 @@ from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.sidecar_evaluator import SidecarCheckpointWriter
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.reporting.progress import Reporter
-from tfx_distribute.trainer_module.reporting.tensorboard_logs import TensorBoardLogs
 from tfx_distribute.trainer_module.state.base_model import warm_start
 from tfx_distribute.trainer_module.state.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position, describe_settings
@@ -197,7 +196,6 @@ class _Training:
     def run_epochs(self, begin: Position) -> None:
         """Trains until the last epoch, or until a callback ends the training."""
         plan, counter = self._plan, self._counter
-        atomic_files.choose_temporary_folder()
         for epoch in range(begin.epoch, plan.epochs):
             self._epoch = epoch
             self._train_epoch(begin)
@@ -241,9 +239,8 @@ class _Training:
         if not self._is_evaluated:
             return
         if self._sidecar:
-            _hand_over(self._sidecar, self._epoch, self._counter)
+            self._sidecar.save(self._epoch)
         elif self._input.has_evaluation:
-            atomic_files.choose_temporary_folder()
             self._checkpoints.val_metrics = self._evaluate_now(f"the evaluation after epoch {self._epoch + 1}")
             self._metrics |= self._checkpoints.val_metrics
 
@@ -283,7 +280,7 @@ class _Training:
         """Hands the last weights over to the evaluator."""
         if self._sidecar and not self._is_evaluated:
             # The evaluator's last metrics are those of the result.
-            _hand_over(self._sidecar, self._epoch, self._counter)
+            self._sidecar.save(self._epoch)
         self._profiler.stop()
 
     def finish(self) -> None:
@@ -410,14 +407,8 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     # the logs in it to that instance. Source:
     # https://cloud.google.com/vertex-ai/docs/training/code-requirements#environment-variables
     folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
-    return [TensorBoardLogs(folder) for folder in filter(None, folders)]
-
-
-def _hand_over(sidecar_writer: SidecarCheckpointWriter, epoch: int, counter: StepCounter) -> None:
-    """Saves the weights for the evaluator, and reports if there is no space."""
-    sidecar_writer.save(epoch)
-    if sidecar_writer.remark:
-        counter.report(message=sidecar_writer.remark)
+    kind = tf.keras.callbacks.TensorBoard
+    return [kind(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
 
 
 def _describe_missing_evaluator(reason: str, export_best: str) -> str:

@@ -1,9 +1,8 @@
 """Reads the history of a training: what each process reported while it ran.
 
 Each try of each process writes a file `<model run>/history/<task>-<start>.jsonl`, one
-JSON object per line, such as `worker-0-20260131T120000123.jsonl`, and another after
-each error of the storage. `history_writer` writes them. This module imports no
-TensorFlow unless the folder is at an address.
+JSON object per line, such as `worker-0-20260131T120000123.jsonl`. `history_writer`
+writes them. This module imports no TensorFlow unless the folder is at an address.
 """
 
 import contextlib

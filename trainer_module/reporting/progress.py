@@ -46,8 +46,6 @@ class Progress:
       activity: The work that is stuck, and where; empty while there is progress. In the
         phase `run_fn`, the line that it has printed.
       stalled_secs: Seconds for which it has been stuck.
-      in_tensorflow: True if it is stuck inside TensorFlow, where it may be waiting for
-        another process.
       epoch: Number of the epoch, from 1; 0 before the first.
       epochs: Number of epochs in total; 0 if unknown.
       learning_rate: The optimizer's learning rate; None if unknown.
@@ -66,7 +64,6 @@ class Progress:
     message: str = ""
     activity: str = ""
     stalled_secs: float = 0.0
-    in_tensorflow: bool = False
     epoch: int = 0
     epochs: int = 0
     learning_rate: float | None = None
@@ -184,10 +181,10 @@ class Reporter:
         for listener in self.listeners:
             listener(progress)
 
-    def report_stall(self, activity: str, seconds: float, in_tensorflow: bool) -> None:
+    def report_stall(self, activity: str, seconds: float) -> None:
         """Repeats the last report, with the work that has been stuck for `seconds`."""
         last = replace(self._last, message="", metrics=None, examples_per_second=0.0)
-        stalled = replace(last, activity=activity, stalled_secs=seconds, in_tensorflow=in_tensorflow)
+        stalled = replace(last, activity=activity, stalled_secs=seconds)
         self.record(stalled)
         self._write(stalled)
 

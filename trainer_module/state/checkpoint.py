@@ -23,13 +23,10 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.keras import callback_state
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.liveness import outages
 from tfx_distribute.trainer_module.state import ownership, state_document
 from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
 
 PREFIX = "step-"
-# Errors of a storage that say nothing about the state, besides outages.
-_REFUSALS = (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError, tf.errors.UnknownError)
 # A save may take at most this share of the interval before the next one; if it takes
 # longer, the interval grows.
 MAX_SAVING_SHARE = 0.1
@@ -94,7 +91,6 @@ class Checkpoints:
         owner: str = "",
     ):
         self._folder, self._owner = folder, owner
-        self._text: str | None = None  # of the document that was found
         self._model_adapter = model_adapter
         self._callbacks = callback_state.by_key(callbacks)
         self._initial_values: dict[str, dict[str, Any]] = {}
@@ -131,8 +127,8 @@ class Checkpoints:
         }
         self._document = {}
         path = f"{self._folder}/{STATE_FILE}"
-        self._text = atomic_files.read(path) if self._folder else None
-        document, self._others = state_document.split(self._text, path, self._made_with)
+        text = atomic_files.read(path) if self._folder else None
+        document, self._others = state_document.split(text, path, self._made_with)
         if document is None:
             if self._others:
                 then, now = self._others[0]["made_with"], self._made_with
@@ -153,7 +149,7 @@ class Checkpoints:
         change of the learning rate.
 
         Raises:
-          TrainingError: The state cannot be read, or another one has replaced it.
+          TrainingError: The state cannot be read.
         """
         if not self._document:
             return
@@ -163,19 +159,9 @@ class Checkpoints:
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
                 arrays = callback_state.read_arrays(io.BytesIO(file.read()))
         except (tf.errors.OpError, RuntimeError, ValueError, AssertionError, IndexError, OSError) as error:
-            refusal = error if outages.is_outage(error) or isinstance(error, _REFUSALS) else _find_refusal(path)
-            if refusal:
-                raise TrainingError(
-                    f"the saved state {path} cannot be read ({first_line(refusal)}); it is kept: run the same again when "
-                    "its storage answers"
-                ) from refusal
-            if atomic_files.read(f"{self._folder}/{STATE_FILE}") != self._text:
-                raise TrainingError(
-                    f"the saved state {path} was replaced by another training of the same meanwhile; run the same again"
-                ) from error
             raise TrainingError(
-                f"the saved state {path} cannot be restored ({first_line(error)}); remove the folder "
-                f"{self._folder} to start from scratch"
+                f"the saved state {path} cannot be restored ({first_line(error)}). Run the same again, in case its storage "
+                f"did not answer; if that does not help, remove the folder {self._folder} to start from scratch"
             ) from error
         self._restored_values = {
             key: callback_state.join_arrays(plain, arrays) for key, plain in self._document["callbacks"].items()
@@ -353,19 +339,6 @@ def _describe_division(distribution: Distribution) -> str:
     if strategy_info.parameter_servers and distribution.partition_min_bytes:
         return f"divided among parameter servers (partition_min_bytes={distribution.partition_min_bytes})"
     return "whole"
-
-
-def _find_refusal(path: str) -> tf.errors.OpError | None:
-    """Returns the error of reading a state's files, if the storage refuses that now."""
-    try:
-        for file in tf.io.gfile.glob(f"{path}.*"):
-            with tf.io.gfile.GFile(file, "rb") as stream:
-                stream.read(1)
-    except tf.errors.NotFoundError:  # removed meanwhile
-        return None
-    except tf.errors.OpError as error:
-        return error
-    return None
 
 
 def sync_checkpoint(path: str) -> None:

@@ -13,7 +13,7 @@ from tfx_distribute.trainer_module.errors import TrainingError
 OWNER_FILE = "owner"
 
 
-def take(folder: str, owner: str) -> str | None:
+def take(folder: str, owner: str) -> None:
     """Makes a run the owner of a saved state.
 
     ```python
@@ -24,30 +24,8 @@ def take(folder: str, owner: str) -> str | None:
       folder: Folder of the state.
       owner: Identifies the run: the address of its result, which is unique to the run
         and the same in each of its attempts.
-
-    Returns:
-      The previous owner; None if there was none.
     """
-    path = f"{folder}/{OWNER_FILE}"
-    before = atomic_files.read(path)
-    atomic_files.write_or_overwrite(path, owner)
-    return before
-
-
-def give_back(folder: str, owner: str, before: str | None) -> None:
-    """Restores the previous owner, unless another run has become the owner since.
-
-    Args:
-      folder: Folder of the state.
-      owner: The current owner.
-      before: The previous owner, as returned by `take`.
-    """
-    path = f"{folder}/{OWNER_FILE}"
-    if atomic_files.read(path) == owner:
-        if before:
-            atomic_files.write_or_overwrite(path, before)
-        else:
-            atomic_files.remove(path)
+    atomic_files.write(f"{folder}/{OWNER_FILE}", owner)
 
 
 def check(folder: str, owner: str) -> None:

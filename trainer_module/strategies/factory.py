@@ -98,8 +98,7 @@ def _devices(distribution: Distribution) -> list[str]:
     gpus = tf.config.list_physical_devices("GPU")
     if kind == "gpu" or (kind == "auto" and gpus):
         if not gpus:
-            report = requested_gpus.make_report()
-            raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {requested_gpus.explain(report)}")
+            raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {requested_gpus.describe_devices()}")
         if len(gpus) < count and distribution.mesh:
             raise ConfigurationError(
                 f"mesh: {distribution.mesh} is {count} devices, but this process sees {_gpus(len(gpus))}; write a mesh of "

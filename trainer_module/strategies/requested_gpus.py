@@ -4,12 +4,7 @@ TensorFlow itself only logs a warning and uses the CPU. The usual reasons are an
 without CUDA's libraries, and a driver in a folder that LD_LIBRARY_PATH does not name.
 """
 
-import ctypes
-import importlib.metadata
-import os
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import tensorflow as tf
 
@@ -17,33 +12,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
-DRIVER = "libcuda.so.1"
-# Folders that a container gets the driver in. Source of the first, that of GKE and
-# Vertex AI: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
-DRIVER_FOLDERS = ("/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-
-
-@dataclass(frozen=True)
-class GpuReport:
-    """What this process can use of GPUs.
-
-    Attributes:
-      devices: TensorFlow's names of the devices that it sees, such as `GPU:0`.
-      built_with_cuda: True if this TensorFlow can use NVIDIA's GPUs at all.
-      driver_error: Why the driver cannot be used; empty if it can.
-      driver_folder: Folder with the driver if LD_LIBRARY_PATH does not name it;
-        otherwise empty.
-      missing_packages: Packages with CUDA's libraries that are not installed.
-      library_path: LD_LIBRARY_PATH; None if it is not set.
-    """
-
-    devices: tuple[str, ...]
-    built_with_cuda: bool
-    driver_error: str
-    driver_folder: str
-    missing_packages: tuple[str, ...]
-    library_path: str | None
 
 
 def check(distribution: Distribution, task: ClusterTask, environment: Mapping[str, str]) -> None:
@@ -69,82 +38,20 @@ def check(distribution: Distribution, task: ClusterTask, environment: Mapping[st
     if visible is not None:
         requested = min(requested, len(visible.split(",")))
     if len(tf.config.list_physical_devices("GPU")) < requested:
-        raise ConfigurationError(f"accelerator: {task} was given {_gpus(requested)}, but {explain(make_report())}")
+        gpus = "a GPU" if requested == 1 else f"{requested} GPUs"
+        raise ConfigurationError(f"accelerator: {task} was given {gpus}, but {describe_devices()}")
 
 
-def make_report() -> GpuReport:
-    """Looks for GPUs, their driver and CUDA's libraries."""
-    library_path = os.environ.get("LD_LIBRARY_PATH")
-    error = _find_driver_error()
-    folders = [folder for folder in DRIVER_FOLDERS if os.path.exists(os.path.join(folder, DRIVER))]
-    return GpuReport(
-        devices=tuple(device.name.partition(":")[2] for device in tf.config.list_physical_devices()),
-        built_with_cuda=tf.test.is_built_with_cuda(),
-        driver_error=error,
-        driver_folder=folders[0] if folders and "cannot be loaded" in error else "",
-        missing_packages=_list_missing_packages(),
-        library_path=library_path,
-    )
-
-
-def explain(report: GpuReport) -> str:
-    """Says what TensorFlow sees, why, and what to do.
-
-    Args:
-      report: What a process can use of GPUs that are missing.
-    """
-    facts = [
-        f"TensorFlow is built {'with' if report.built_with_cuda else 'without'} CUDA",
-        report.driver_error or f"{DRIVER} works",
-        f"LD_LIBRARY_PATH is {report.library_path or 'not set'}",
-    ]
-    if not report.built_with_cuda:
+def describe_devices() -> str:
+    """Says what TensorFlow sees in place of GPUs, and what to do."""
+    devices = ", ".join(device.name.partition(":")[2] for device in tf.config.list_physical_devices())
+    if not tf.test.is_built_with_cuda():
+        reason = "is built without CUDA"
         remedy = "build the image with --build-arg ACCELERATOR=gpu, or install tensorflow[and-cuda] in your own"
-    elif report.driver_folder:
-        remedy = f"set LD_LIBRARY_PATH={report.driver_folder} in the image"
-    elif report.driver_error:
-        remedy = "check that the node has NVIDIA's driver and its device plugin gives the container a GPU"
-    elif report.missing_packages:
-        facts.append(f"{', '.join(report.missing_packages)} are not installed")
-        remedy = "build the image with --build-arg ACCELERATOR=gpu, which installs CUDA's libraries"
     else:
-        remedy = "look for TensorFlow's warnings about GPUs in this log"
-    seen = f"TensorFlow sees only {', '.join(report.devices)} ({'; '.join(facts)})"
-    return f"{seen}; {remedy}, or write accelerator_type=cpu to train on the CPU"
-
-
-def _find_driver_error() -> str:
-    """Returns why the driver cannot be used; empty if it can."""
-    try:
-        driver = ctypes.CDLL(DRIVER)
-    except OSError:
-        return f"{DRIVER}, the driver, cannot be loaded"
-    code = driver.cuInit(0)
-    if not code:
-        return ""
-    name = ctypes.c_char_p()
-    driver.cuGetErrorName(code, ctypes.byref(name))
-    return f"{DRIVER}, the driver, answers {(name.value or b'an unknown error').decode()} ({code})"
-
-
-def _list_missing_packages() -> tuple[str, ...]:
-    """Returns the packages of TensorFlow's extra `and-cuda` that are not installed."""
-    try:
-        requirements = importlib.metadata.requires("tensorflow") or ()
-    except importlib.metadata.PackageNotFoundError:  # another build, such as tensorflow-cpu
-        return ()
-    missing = []
-    for requirement in requirements:
-        name, _, condition = requirement.partition(";")
-        if "and-cuda" not in condition:
-            continue
-        package = re.split(r"[^\w.-]", name.strip())[0]
-        try:
-            importlib.metadata.distribution(package)
-        except importlib.metadata.PackageNotFoundError:
-            missing.append(package)
-    return tuple(missing)
-
-
-def _gpus(count: int) -> str:
-    return "a GPU" if count == 1 else f"{count} GPUs"
+        reason = "names the missing library in a warning above"
+        remedy = (
+            "check that LD_LIBRARY_PATH names the folder of the driver (libcuda.so.1; /usr/local/nvidia/lib64 on Google's "
+            "machines), that CUDA's libraries are installed (--build-arg ACCELERATOR=gpu), and that `nvidia-smi` works here"
+        )
+    return f"TensorFlow sees only {devices}, and {reason}; {remedy}, or write accelerator_type=cpu to train on the CPU"

@@ -1,14 +1,12 @@
 """Finds and imports the user's module, and defines the argument of its functions."""
 
 import ast
-import importlib
+import importlib.util
 import os
-import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -129,67 +127,24 @@ def find_all(module: UserModule, kind: type) -> list[Any]:
     return [value for value in vars(sys.modules[module.function.rpartition(".")[0]]).values() if isinstance(value, kind)]
 
 
-def contains(module: UserModule, file: str) -> bool:
-    """Returns True if a file is part of the user's code.
-
-    That is all below the folder of the module, once it is imported, except for
-    installed packages: the folder may have an environment in it, or be part of one.
-    """
-    imported = getattr(sys.modules.get(module.function.rpartition(".")[0]), "__file__", None)
-    if imported is None or file == imported:
-        return imported is not None
-    folder = Path(imported).parent
-    return folder.name not in fingerprint.PACKAGE_FOLDERS and is_below(folder, Path(file))
-
-
 def is_below(folder: Path, file: Path) -> bool:
     """Returns True if a file is below a folder, but not in an installed package."""
     return file.is_relative_to(folder) and fingerprint.PACKAGE_FOLDERS.isdisjoint(file.relative_to(folder).parts)
 
 
 def locate(name: str) -> Path | None:
-    """Returns the file of an installed module; None if there is none.
+    """Returns the file of an installed module, without importing it; None for none.
 
-    Imports neither the module nor its packages. A package that changes its own
-    `__path__` on import is therefore not supported.
+    Its packages are imported.
 
     Args:
       name: Dotted name of the module.
     """
-    folders = list(sys.path)
-    parts = name.split(".")
-    for number in range(1, len(parts)):
-        package = _find_spec(".".join(parts[:number]), folders)
-        if package is None or package.submodule_search_locations is None:
-            return None
-        folders = list(package.submodule_search_locations)
-    module = _find_spec(name, folders)
+    try:
+        module = importlib.util.find_spec(name)
+    except ModuleNotFoundError:
+        return None
     return Path(module.origin) if module and module.has_location and module.origin else None
-
-
-def _find_spec(name: str, folders: list[str]) -> ModuleSpec | None:
-    """Finds a module in folders, or with finders such as those of editable installs."""
-    for finder in sys.meta_path:
-        spec = _find_in(name, folders) if finder is PathFinder else finder.find_spec(name, folders)
-        if spec is not None:
-            return spec
-    return None
-
-
-def _find_in(name: str, folders: list[str]) -> ModuleSpec | None:
-    """Finds a module in folders without importing its parent.
-
-    `PathFinder` needs the parent of a namespace package in `sys.modules`.
-    """
-    namespace = ModuleSpec(name, None, is_package=True)
-    namespace.submodule_search_locations = []
-    for folder in folders:
-        importer = pkgutil.get_importer(folder)
-        spec = importer.find_spec(name) if importer else None
-        if spec is not None and spec.loader is not None:
-            return spec
-        namespace.submodule_search_locations += spec.submodule_search_locations or [] if spec else []
-    return namespace if namespace.submodule_search_locations else None
 
 
 @dataclass(frozen=True)

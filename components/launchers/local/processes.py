@@ -3,13 +3,11 @@
 import contextlib
 import os
 import queue
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from tfx_distribute.components.launchers.launcher import State
 from tfx_distribute.components.launchers.local import log_tail, out_of_memory
@@ -27,7 +25,6 @@ SAVE_SECONDS = 25.0  # for peers of a process that leaves to save and end
 # Exit codes usually caused by another process's failure, and for how many seconds to
 # wait for the end of that one.
 SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
-MIN_FREE_BYTES = 65536  # with less, a folder counts as full
 
 ProgressListener = Callable[[ClusterTask, Progress], None]
 
@@ -129,39 +126,22 @@ class Process:
                 f"a library does that. All it printed is in {self.log}",
                 is_final,
             )
-        was_killed = self.status == -signal.SIGKILL and not self.silent_seconds
-        killed_for_memory = was_killed and out_of_memory.count_kills() > self.oom_kills
-        kind: Literal["", "memory", "stuck"] = ""
-        if self.status == exit_codes.OUT_OF_MEMORY or killed_for_memory:
-            kind = "memory"
-        elif self.status == exit_codes.NO_PROGRESS:
-            kind = "stuck"
         report = failure_report.Failure.read(str(self._error_file))
         if report and report.expected:
-            return Failure(report.message, is_final, kind)
+            return Failure(report.message, is_final)
         how = f"exit code {self.status}" if self.status > 0 else f"killed by {signal.Signals(-self.status).name}"
         if self.silent_seconds:
             how = (
                 f"it gave no sign of life for {self.silent_seconds:.0f} s; if it needs more time, write a larger "
                 "heartbeat_timeout_secs"
             )
-        elif killed_for_memory:
-            how = "killed by the kernel: out of memory"
+        elif self.status == -signal.SIGKILL and out_of_memory.count_kills() > self.oom_kills:
+            how = "killed by the kernel: out of memory; write a smaller batch"
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
             + [f"  {line}" for line in log_tail.last_lines(self.log)]
-            + _disk_full_lines(self.work_dir, self.log_dir)
         )
-        return Failure(message, is_final, kind)
-
-
-def _disk_full_lines(*folders: Path) -> list[str]:
-    """Returns a line that names a folder on a full disk; no line if there is none.
-
-    On a full disk, a process could not write why it failed.
-    """
-    full = [folder for folder in folders if shutil.disk_usage(folder).free < MIN_FREE_BYTES]
-    return [f"no space is left in {full[0]}; free some, or set TMPDIR to another folder"] if full else []
+        return Failure(message, is_final)
 
 
 class Processes:
@@ -282,33 +262,19 @@ class Processes:
         """Passes on new reports, and kills processes that hang."""
         for process in self._all:
             for progress in process.new_progress():
-                if progress.stalled_secs:
-                    self._report_stall(process)
-                else:
+                if not progress.stalled_secs:
                     self._on_progress(process.task, progress)
+                    continue
+                words = (
+                    f"waiting for {process.task}, which has been in {progress.activity} for {progress.stalled_secs:.0f} s"
+                )
+                chief = next((each.progress for each in self._all if each.task == CHIEF_TASK), None) or Progress("start")
+                self._on_progress(CHIEF_TASK, replace(chief, activity="", stalled_secs=0.0, message=words))
         now = self._clock.seconds()
         for process in self._all:
             if process.pid and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
                 process.silent_seconds = process.silent_seconds or silent
                 self._server.signal(process.task.file_name, signal.SIGKILL)
-
-    def _report_stall(self, process: Process) -> None:
-        """Reports which processes hold up training.
-
-        If any are stalled outside TensorFlow, those inside only wait for them.
-        """
-        stalled = [p for p in self._all if p.progress and p.progress.stalled_secs and p.status is None]
-        culprits = [p for p in stalled if p.progress and not p.progress.in_tensorflow] or stalled
-        if process is not culprits[0]:
-            return
-        names = " and ".join(
-            f"{p.task}, which has been in {p.progress.activity} for {p.progress.stalled_secs:.0f} s"
-            for p in culprits
-            if p.progress
-        )
-        chief = next((p.progress for p in self._all if p.task == CHIEF_TASK and p.progress), Progress("start"))
-        report = replace(chief, activity="", stalled_secs=0.0, in_tensorflow=False)
-        self._on_progress(CHIEF_TASK, replace(report, message=f"waiting for {names}"))
 
     def _receive_answer(self) -> None:
         """Handles the server's next answer, if one comes in time."""

@@ -1,10 +1,7 @@
 """Runs Beam pipelines on the direct runner, with real worker processes."""
 
 import os
-import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,7 +12,6 @@ from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 from beam_arguments import TWO_PROCESSES
 from running import children, listening
 
-from tfx_distribute.components.beam import direct_runner
 from tfx_distribute.components.beam.direct_runner import DirectRunner, as_default
 
 
@@ -72,31 +68,6 @@ def test_a_worker_that_dies_fails_the_pipeline(status):
         beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
     ):
         _ = pipeline | beam.Create([1]) | beam.Map(die)
-
-
-@pytest.mark.timeout(120)
-def test_a_worker_that_stays_suspended_is_killed_and_named(monkeypatch):
-    monkeypatch.setattr(direct_runner, "_SUSPENDED_SECONDS", 2.0)
-    with (
-        pytest.raises(RuntimeError, match=r"worker_\d+, process \d+ of Beam, was killed, since it stayed suspended"),
-        beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
-    ):
-        _ = pipeline | beam.Create([1]) | beam.Map(lambda element: os.kill(os.getpid(), signal.SIGSTOP))
-
-
-@pytest.mark.timeout(120)
-def test_a_worker_may_be_suspended_for_a_moment(tmp_path, monkeypatch):
-    monkeypatch.setattr(direct_runner, "_SUSPENDED_SECONDS", 20.0)
-
-    def pause(element: int) -> None:
-        waker = f"import os, signal, time; time.sleep(2); os.kill({os.getpid()}, signal.SIGCONT)"
-        subprocess.Popen([sys.executable, "-c", waker])
-        os.kill(os.getpid(), signal.SIGSTOP)
-        (tmp_path / "done").touch()
-
-    with beam.Pipeline(argv=TWO_PROCESSES) as pipeline:
-        _ = pipeline | beam.Create([1]) | beam.Map(pause)
-    assert (tmp_path / "done").exists()
 
 
 @pytest.mark.timeout(120)

@@ -76,27 +76,6 @@ def test_a_killed_holder_blocks_nobody(tmp_path, hold, more):
     assert not (tmp_path / locks.LOCK_FILE).exists()
 
 
-@pytest.mark.parametrize("is_back", [True, False])
-def test_the_lock_of_a_machine_that_may_be_gone_is_waited_for(tmp_path, hold, monkeypatch, is_back):
-    """As long as an NFS server may keep it."""
-    process = hold(tmp_path)
-    monkeypatch.setattr(locks.socket, "gethostname", lambda: "another")
-    waits = []
-
-    def wait(seconds):
-        waits.append(seconds)
-        if is_back and len(waits) == 2:
-            process.kill()
-            process.wait()
-
-    monkeypatch.setattr(locks.time, "sleep", wait)
-    monkeypatch.setattr(locks.time, "monotonic", lambda: float(len(waits)))
-    held = locks.exclusive(str(tmp_path), "the state", "wait", lease_seconds=5.0)
-    with contextlib.nullcontext() if is_back else pytest.raises(ConfigurationError, match="in use by"), held:
-        assert is_back
-    assert len(waits) == (2 if is_back else 5)
-
-
 def test_a_second_time_in_the_same_process_is_refused_too(tmp_path):
     with locks.exclusive(str(tmp_path), "the run folder", "wait"), pytest.raises(ConfigurationError, match="in use by"):
         take(tmp_path)

@@ -9,8 +9,6 @@ from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 DIED = Failure("training process worker 0 failed (killed by SIGKILL)\n  its last line")
-OUT_OF_MEMORY = Failure("training process chief failed (exit code 137)", kind="memory")
-STUCK = Failure("worker 0 made no progress for 3600 s in build_model", kind="stuck")
 
 
 @pytest.fixture(autouse=True)
@@ -89,22 +87,3 @@ def test_waits_longer_and_longer_without_progress(waits):
     saved.append(11)
     assert restarts.allow(DIED)
     assert len(waits) == 7, "restarts at once after some progress"
-
-
-@pytest.mark.parametrize(
-    ("failure", "words"),
-    [
-        (OUT_OF_MEMORY, "It ran out of memory again without having saved; write a smaller batch"),
-        (STUCK, "It made no progress again without having saved"),
-    ],
-)
-def test_failures_that_are_final_at_the_second_time_without_a_save(failure, words):
-    saved = [0]
-    restarts = make_restarts(20, saved)
-    assert restarts.allow(failure)
-    saved.append(10)
-    assert restarts.allow(failure), "it has saved"
-    assert restarts.allow(DIED), "another failure"
-    assert restarts.allow(failure)
-    assert not restarts.allow(failure)
-    assert restarts.describe(failure) == f"{failure.message}\n{words}"

@@ -3,7 +3,6 @@
 import importlib.metadata
 import json
 import logging
-import re
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -172,19 +171,6 @@ def test_state_of_another_search_is_reported(tmp_path, caplog):
         run_identity.ensure_checkpoint_dir(root, {"module": "two", "tune": "b"}, "search.json", noun="search")
     message = f"the state saved in {folder} is of a search that differs in module and tune; it is kept"
     assert f"Starting from scratch: {message}" in caplog.text
-
-
-def test_state_of_other_versions_is_reported_with_both(job, tmp_path, caplog, monkeypatch):
-    root, here = tmp_path / "checkpoints", fingerprint.environment()
-    parts = run_identity.fingerprint_inputs(job, job.data, [])
-    with monkeypatch.context() as patch:
-        patch.setattr(fingerprint, "environment", lambda: here.replace("tensorflow 2.", "tensorflow 1."))
-        folder = run_identity.ensure_checkpoint_dir(str(root), run_identity.fingerprint_inputs(job, job.data, []))
-    (root / folder / "state.json").write_text("{}")
-    with caplog.at_level(logging.WARNING):
-        run_identity.ensure_checkpoint_dir(str(root), parts)
-    version = re.search(r"tensorflow 2(\S+),", here)[1]
-    assert f"differs in environment (tensorflow 1{version}, not 2{version}); it is kept" in caplog.text
 
 
 def test_module_of_an_installed_package_is_known_by_its_files(job):

@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.trainer_module import atomic_files
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Outputs
 from tfx_distribute.trainer_module.state import ownership
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
@@ -67,16 +65,3 @@ def test_a_run_that_cannot_be_the_owner_does_not_take_an_earlier_one_for_it(outp
     with saved_state.owned(outputs):
         ownership.check(outputs.checkpoint_dir, outputs.result_file)
     assert f"cannot write to {outputs.checkpoint_dir}" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("error", "owner"), [(NoRoomError, "/runs/1"), (ConfigurationError, "/runs/1"), (TrainingError, None)]
-)
-def test_a_run_that_is_refused_gives_the_state_back(outputs, error, owner):
-    os.makedirs(outputs.checkpoint_dir)
-    ownership.take(outputs.checkpoint_dir, "/runs/1")
-    with pytest.raises(error), saved_state.owned(outputs):
-        raise error("refused")
-    ownership.check(outputs.checkpoint_dir, owner or outputs.result_file)
-    with pytest.raises(TrainingError):
-        ownership.check(outputs.checkpoint_dir, "/runs/3")

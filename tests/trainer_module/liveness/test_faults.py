@@ -240,14 +240,6 @@ def test_loss_of_the_coordinator(faulty):
     assert result.train_steps == 88
 
 
-def test_want_of_memory_at_the_same_step_again_is_final(faulty):
-    hparams = fault(faulty, "out of memory", fault_step=37, fault_always=1)
-    with pytest.raises(TrainingError, match=r"(?s)It ran out of memory again"):
-        faulty.train(hparams=hparams)
-    (after,) = continued(faulty)
-    assert after in saves_before(37)
-
-
 def test_mistake_of_the_users_is_final(faulty):
     with pytest.raises(TrainingError, match="ZeroDivisionError: the user's own mistake"):
         faulty.train(STRATEGIES["multi_worker_mirrored"], hparams=fault(faulty, "mistake", "worker-0", fault_step=37))

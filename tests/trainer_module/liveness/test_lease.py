@@ -8,11 +8,10 @@ import threading
 from dataclasses import replace
 
 import pytest
-import tensorflow as tf
 from running import wait_until
 from single_processes import SingleProcesses
 
-from tfx_distribute.trainer_module import atomic_files, timeouts
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
 from tfx_distribute.trainer_module.liveness import exit_codes, lease
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
@@ -54,31 +53,6 @@ def test_a_removed_folder_is_created_again(tmp_path, monkeypatch, caplog):
     held.renew()
     assert (tmp_path / "folder" / "followed.json").exists()
     assert f"somebody has removed {tmp_path / 'folder'}" in caplog.text
-
-
-def test_a_full_disk_has_room_for_a_renewal(tmp_path):
-    path = tmp_path / "followed.json"
-    held = lease.Lease(str(path))
-    held.take()
-    before = path.read_text()
-    for _ in range(2):
-        os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
-        held.renew()
-        assert path.read_text() != before
-        assert not held.is_lost()
-        assert lease.last_renewal(str(path)) is not None
-        assert list(tmp_path.iterdir()) == [path]
-    other = lease.Lease(str(path))
-    os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
-    other.take()
-    assert (held.is_lost(), other.is_lost()) == (True, False)
-
-
-def test_a_full_disk_without_a_lease(tmp_path):
-    os.symlink("/dev/full", atomic_files.partial_name(f"{tmp_path}/followed.json"))
-    with pytest.raises(tf.errors.ResourceExhaustedError):
-        lease.Lease(str(tmp_path / "followed.json")).take()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_whoever_is_followed_stays(quick, tmp_path):

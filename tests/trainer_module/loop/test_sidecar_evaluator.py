@@ -8,18 +8,16 @@ from unittest.mock import Mock
 
 import pytest
 import tensorflow as tf
-from full_disk import no_space
 from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
-from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
 from tfx_distribute.trainer_module.liveness import lease
 from tfx_distribute.trainer_module.liveness.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.loop import sidecar_evaluator
 from tfx_distribute.trainer_module.loop.sidecar_evaluator import (
     Exchange,
-    MetricsFiles,
     SidecarCheckpointWriter,
     wait_for_exchange,
 )
@@ -77,83 +75,13 @@ def test_chief_does_not_wait_for_an_evaluator_without_life(writer, tmp_path, mon
     assert not list(folder.iterdir()), "an evaluator that comes now has nothing left to do"
 
 
-def test_weights_that_find_no_space_are_skipped(writer, tmp_path, monkeypatch):
-    (folder,) = (tmp_path / "evaluator").iterdir()
-    with monkeypatch.context() as full:
-        full.setattr(tf.train.CheckpointManager, "save", no_space)
-        (folder / "epoch-5_temp").mkdir()
-        writer.save(5)
-    assert writer.remark.startswith("the evaluator does not get epoch 6: no space is left on the disk: No space left")
-    assert {path.name.partition(".")[0] for path in folder.glob("epoch-*")} == {"epoch-4"}
-    writer.save(6)
-    assert writer.remark == ""
-    monkeypatch.setattr(tf.train.CheckpointManager, "save", no_space)
-    writer.save(7)
-    assert writer.finish() is None, "the training processes evaluate"
-    assert writer.remark == "there was no space for the evaluator's last weights"
-    assert not list(folder.iterdir())
-
-
-def test_metrics_without_space_are_written_later(tmp_path, monkeypatch):
-    files = MetricsFiles(str(tmp_path))
-    with monkeypatch.context() as full:
-        full.setattr(sidecar_evaluator.atomic_files, "write", no_space)
-        assert files.write(4, {"loss": 0.5}).startswith("no space is left on the disk")
-        files.write_missing()
-        assert not list(tmp_path.iterdir())
-    files.write_missing()
-    assert json.loads((tmp_path / "metrics-4").read_text()) == {"loss": 0.5}
-    (tmp_path / "metrics-4").unlink()
-    files.write_missing()
-    assert not list(tmp_path.iterdir())
-
-
-def test_metrics_of_a_training_that_has_begun_again_are_dropped(tmp_path):
-    files = MetricsFiles(str(tmp_path / "removed"))
-    assert files.write(4, {"loss": 0.5}) == ""
-    files.write_missing()
-
-
-def test_other_errors_of_a_hand_over_end_the_training(writer, monkeypatch):
+def test_an_error_of_a_hand_over_ends_the_training(writer, monkeypatch):
     def lose(*_, **__):
         raise tf.errors.UnavailableError(None, None, "failed to connect to all addresses")
 
     monkeypatch.setattr(tf.train.CheckpointManager, "save", lose)
     with pytest.raises(tf.errors.UnavailableError):
         writer.save(5)
-
-
-FULL = """
-import tensorflow as tf
-from full_disk import no_space
-from model import build_model
-from tfx_distribute.trainer_module import atomic_files, timeouts
-
-timeouts.CHIEF_GONE_SECONDS = 2.0
-write = atomic_files.write
-
-def write_if_no_exchange(path, text, **options):
-    if path.rpartition("/")[2].startswith("metrics-"):
-        no_space()
-    write(path, text, **options)
-
-tf.train.CheckpointManager.save = no_space
-atomic_files.write = write_if_no_exchange
-"""
-
-
-@pytest.mark.e2e
-def test_full_disk_between_training_and_evaluator_does_not_end_the_training(cluster, tmp_path):
-    """Its metrics find no space either."""
-    (tmp_path / "full.py").write_text(FULL)
-    module = UserModule("full.build_model", (str(tmp_path), *cluster.job.module.search_path))
-    with_evaluator = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
-    result = cluster.train(with_evaluator, TrainingOptions(32, train_steps=4), module=module)
-    assert result.metrics["val_accuracy"] > 0.0
-    assert [message.partition(":")[0] for message in cluster.messages()] == [
-        "the evaluator does not get epoch 1",
-        "there was no space for the evaluator's last weights",
-    ]
 
 
 @pytest.mark.e2e

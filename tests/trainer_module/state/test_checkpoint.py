@@ -359,22 +359,12 @@ def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, 
     assert not own.remark
 
 
-def test_a_state_that_is_replaced_while_it_is_restored(tmp_path):
-    adapter = make_adapter()
-    late, other = make_checkpoints(tmp_path, adapter), make_checkpoints(tmp_path, adapter)
-    other.save(Position(0, 10, 10))
-    late.find()
-    other.save(Position(0, 20, 20))
-    with pytest.raises(TrainingError, match=r"step-10 was replaced by another training .*; run the same again$"):
-        late.restore()
-
-
 def test_damaged_state_is_named(tmp_path):
     adapter = make_adapter()
     make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
     for part in tmp_path.glob("step-10.data*"):
         part.write_bytes(part.read_bytes()[:10])
-    with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be restored .*; remove the folder"):
+    with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be restored .*, remove the folder"):
         restore(make_checkpoints(tmp_path, adapter))
 
 
@@ -385,18 +375,6 @@ def test_a_document_that_is_cut_off_is_named(tmp_path, length):
     document = tmp_path / STATE_FILE
     document.write_bytes(document.read_bytes()[:length])
     with pytest.raises(TrainingError, match=rf"{document} is cut off or damaged; .* remove the folder {tmp_path} to start"):
-        restore(make_checkpoints(tmp_path, adapter))
-
-
-def test_state_that_cannot_be_read_now_is_kept(tmp_path, monkeypatch):
-    adapter = make_adapter()
-    make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
-
-    def fail(self, path):
-        raise tf.errors.UnavailableError(None, None, "503")
-
-    monkeypatch.setattr(tf.train.Checkpoint, "read", fail)
-    with pytest.raises(TrainingError, match=r"step-10 cannot be read \(503\); it is kept: run the same again"):
         restore(make_checkpoints(tmp_path, adapter))
 
 

@@ -38,6 +38,7 @@ NEWS_SECONDS = 10.0  # between two looks at what the cluster says about a job th
 UNSEEN_SECONDS = 60.0  # for the controller to end a job whose chief has succeeded
 _ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
+_NO_WORKLOAD = "no Workload is seen; see whether the WorkloadPriorityClass in its labels exists, and whether Kueue runs"
 # Parts of the cluster's words that differ each time: ends of names that it makes up,
 # ids of containers, and ports that it connects from.
 _RANDOM = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b|\b[0-9a-f]{12,}\b|:\d+(?=->)")
@@ -66,6 +67,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         self._news: dict[str, str] = {}  # without what differs each time -> words
         self._look_at = self._trained_at = 0.0
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
+        self._is_queued = False
         self._owners: set[str] = set()  # uid of this step's pod
         self._complete = ""  # uid of the chief's pod with which all others ran
 
@@ -77,7 +79,8 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
     def start(self, request: Request, has_result: bool) -> bool:
         """Creates the job, or takes over that of an earlier attempt; see `Launcher`.
 
-        Of several kinds, it takes the first that the cluster has.
+        Of several kinds, it takes the first that the cluster has and, with a queue,
+        that Kueue manages.
         """
         from tfx_distribute.components.launchers.kubernetes import client, connection
 
@@ -87,14 +90,25 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             raise ConfigurationError(
                 f"the cluster has neither JobSets nor TFJobs; {JobSet.install}, or write targets.kubeflow.training: step"
             )
-        self._kinds = kinds[:1]
-        if kinds[0].title != request["kind"] and self._training:
-            request = self.request(self._training)
-        self._jobs = client.JobClient(kinds[0], request["metadata"]["name"], _namespace())
-        return self._start(request, has_result)
+        for kind in kinds:
+            manifest = request
+            if kind.title != request["kind"] and self._training:
+                manifest = kind.make_manifest(self._training, self.settings, _find_step())
+            self._jobs = client.JobClient(kind, manifest["metadata"]["name"], _namespace())
+            if self._start(manifest, has_result):
+                self._kinds = [kind]
+                return True
+        if has_result:
+            return False
+        names = " and ".join(f"{kind.title}s" for kind in kinds)
+        raise ConfigurationError(
+            f"targets.kubeflow.queue: {names} of this cluster do not wait in queues; have Kueue installed "
+            "(https://kueue.sigs.k8s.io), have the kind added to integrations.frameworks in its configuration, or leave "
+            "queue out"
+        )
 
     def _start(self, manifest: Request, has_result: bool) -> bool:
-        """Creates or takes over a job; returns True if there is one."""
+        """Creates or takes over a job of one kind; returns True if there is one."""
         jobs = self._client()
         self._owners = {owner["uid"] for owner in manifest["metadata"].get("ownerReferences", ())}
         created = None if has_result else jobs.create(manifest)
@@ -113,11 +127,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             return self._take_over(manifest)
         if QUEUE_LABEL in manifest["metadata"]["labels"] and jobs.kind.read_state(created).phase != "suspended":
             jobs.delete()  # it would run past the queue
-            raise ConfigurationError(
-                f"targets.kubeflow.queue: {jobs.kind.title}s of this cluster do not wait in queues; have Kueue installed "
-                "(https://kueue.sigs.k8s.io) with the kind in integrations.frameworks of its configuration, write another "
-                "targets.kubeflow.training, or leave queue out"
-            )
+            return False
         logging.info("created %s in namespace %s", jobs, jobs.namespace)
         self._begin()
         return True
@@ -154,9 +164,10 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             except GoneError:
                 return
             time.sleep(self.poll_seconds)
+        pods = ", ".join(f"{pod.metadata.name} on node {pod.spec.node_name}" for pod in jobs.list_pods())
         raise TrainingError(
             f"{jobs} has ended, and cannot be created again: {retry.TIMEOUT_SECONDS:g} s after its deletion it is still "
-            "there. If a machine is lost, `kubectl delete node` removes its pods"
+            f"there; its pods: {pods or 'none'}. If a machine is lost, `kubectl delete node` removes its pods"
         )
 
     def _begin(self) -> None:
@@ -259,7 +270,9 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             words = "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"
             said.append((f"{jobs}: ", words, False))
         elif state.phase == "suspended":
-            words = reasons.find_wait(jobs.list_workloads(job))
+            workloads = jobs.list_workloads(job)
+            words = reasons.find_wait(workloads) or ("" if workloads or not self._is_queued else _NO_WORKLOAD)
+            self._is_queued = True  # Kueue had the time between two looks to make one
             said.append((f"{jobs} waits in queue {self.settings.queue}: ", words, True))
         for subject, words, may_be_final in said:
             if not words:

@@ -4,6 +4,7 @@ Pure functions, without requests to Kubernetes.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from kubernetes import client
 
@@ -52,7 +53,7 @@ class PodEnd:
                 kind = "init container" if status in initial else "container"
                 which = "" if is_training else f"failed: its {kind} {status.name} "
                 how = f"{which}ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
-                is_final = is_training and exit_codes.is_final(end.exit_code)
+                is_final = is_training and exit_codes.is_final(end.exit_code) and not _was_removed(pod, end)
                 return PodEnd(name, how, at, is_final, status.name)
         return PodEnd(name)
 
@@ -77,3 +78,11 @@ def has_trained(pod: client.V1Pod) -> bool:
 def _training_state(pod: client.V1Pod) -> client.V1ContainerState | None:
     """Returns the state of the container that trains; None if it has none yet."""
     return next((each.state for each in pod.status.container_statuses or () if each.name == CONTAINER), None)
+
+
+def _was_removed(pod: client.V1Pod, end: client.V1ContainerStateTerminated) -> bool:
+    """Returns True if a pod's process ended because the pod was being deleted."""
+    if pod.metadata.deletion_timestamp is None or end.finished_at is None:
+        return False
+    grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+    return bool(end.finished_at >= pod.metadata.deletion_timestamp - grace)

@@ -485,10 +485,7 @@ def _check_tpu(row: Accelerator, requested: int, topology: str) -> None:
     if not topology:
         raise ConfigurationError(f"topology: {row.name} needs a topology; write one of {', '.join(row.topologies)}")
     if topology not in row.topologies:
-        raise ConfigurationError(
-            f"topology: {row.name} has no {topology!r};{_suggest(_find_nearest(topology, list(row.topologies)))} "
-            f"it has {', '.join(row.topologies)}"
-        )
+        raise ConfigurationError(f"topology: {row.name} has no {topology!r}; it has {', '.join(row.topologies)}")
     if requested and requested not in row.topologies[topology]:
         raise ConfigurationError(
             f"accelerator_count: a machine of {row.name} {topology} has {_join_with_or(row.topologies[topology])} chips, "
@@ -498,15 +495,6 @@ def _check_tpu(row: Accelerator, requested: int, topology: str) -> None:
 
 def _count_chips(topology: str) -> int:
     return math.prod(int(chips) for chips in topology.split("x"))
-
-
-def _find_nearest(topology: str, known: Sequence[str]) -> list[str]:
-    """Returns the topology with the closest number of chips; empty if invalid."""
-    try:
-        chips = _count_chips(topology)
-    except ValueError:
-        return []
-    return [min(known, key=lambda candidate: abs(_count_chips(candidate) - chips))]
 
 
 def _suggest(close: Sequence[str]) -> str:

@@ -85,7 +85,6 @@ class Trainer(base_component.BaseComponent):
     SPEC_CLASS = TrainerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
 
-    @signature.documents_parameters(GROUPS)
     def __init__(
         self,
         examples: types.BaseChannel | None = None,

@@ -69,7 +69,6 @@ class Tuner(base_component.BaseComponent):
     SPEC_CLASS = TunerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
 
-    @signature.documents_parameters(GROUPS)
     def __init__(
         self,
         search: Search,

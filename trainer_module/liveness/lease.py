@@ -57,14 +57,9 @@ class Lease:
         atomic_files.write(self.path, json.dumps(document))
 
     def renew(self) -> None:
-        """Renews the lease, unless it is lost. Makes its folder again if it is gone."""
-        if self.is_lost():
-            return
-        folder = os.path.dirname(self.path)
-        if not tf.io.gfile.exists(folder):
-            LOGGER.warning("somebody has removed %s, which the training uses; creating it again", folder)
-            tf.io.gfile.makedirs(folder)
-        self.take()
+        """Renews the lease, unless it is lost."""
+        if not self.is_lost():
+            self.take()
 
     def is_lost(self) -> bool:
         """Returns True if another process has taken the lease."""

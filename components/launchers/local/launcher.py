@@ -25,7 +25,6 @@ from tfx_distribute.components.launchers.local.processes import Process, Process
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
-from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
@@ -115,7 +114,8 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file, result_file = Path(work_dir) / "job.json", Path(job.outputs.result_file)
     result_file.unlink(missing_ok=True)
-    _write_private(job_file, job.to_json())
+    job_file.touch(mode=0o600)  # only its owner can read it
+    job_file.write_text(job.to_json(), encoding="utf-8")
     keras_version, max_restarts = job.training_options.keras_version, job.fault_tolerance.max_restarts
     with contextlib.ExitStack() as stack:
         server = current_settings().server
@@ -240,18 +240,6 @@ def _warn_if(message: str) -> None:
 
 def _report(message: str) -> None:
     current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read."""
-    try:
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise TrainingError(
-            f"{path} cannot be written ({error.strerror}), and training needs it; free some space there, or set TMPDIR to "
-            "another folder"
-        ) from error
 
 
 def _environment(

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import signal
 import time
 
 from absl import logging
@@ -31,12 +30,6 @@ ERROR_SECONDS = 180.0
 # How the service reports a replica that failed. If a signal ended it, the number is
 # that of the signal in some cases, with the signal's name behind it.
 _EXIT_CODE = re.compile(r"non-zero status of (\d+)(\(SIG\w+\))?")
-# What the documentation calls transient, of the service and of processes. Source:
-# https://cloud.google.com/vertex-ai/docs/training/understanding-training-service and
-# https://cloud.google.com/vertex-ai/docs/training/use-spot-vms
-_TRANSIENT_MESSAGE = re.compile(r"Resources are insufficient in region|STOCKOUT|Internal error", re.IGNORECASE)
-_TRANSIENT_EXIT_CODES = (signal.SIGABRT, signal.SIGSEGV)  # 128 more in custom containers
-_TRANSIENT_CODES = (10, 13, 14)  # ABORTED, INTERNAL and UNAVAILABLE of google.rpc.Code
 # The job keeps running even if this step loses its credentials or roles for a while.
 _TRANSIENT_WHILE_FOLLOWING = (
     *service.TRANSIENT,
@@ -186,12 +179,10 @@ def _lacks_error(job: CustomJob) -> bool:
 def _may_retry(job: CustomJob) -> bool:
     """Returns True if another job may succeed where this one failed.
 
-    A failure without any reason is one of the service: a process of ours that fails for
-    good reports it, and an exit code is named.
+    A failure without an exit code is one of the service, such as a lack of machines: it
+    may pass. A process of ours that fails for good reports it.
     """
     if job.state.name != "JOB_STATE_FAILED":
         return False
-    if code := _EXIT_CODE.search(job.error.message):
-        return bool(code[2]) or int(code[1]) in _TRANSIENT_EXIT_CODES or not exit_codes.is_final(int(code[1]))
-    is_transient = bool(_TRANSIENT_MESSAGE.search(job.error.message)) or job.error.code in _TRANSIENT_CODES
-    return is_transient or _lacks_error(job)
+    code = _EXIT_CODE.search(job.error.message)
+    return code is None or bool(code[2]) or not exit_codes.is_final(int(code[1]))

@@ -47,14 +47,6 @@ def test_another_process_takes_the_lease(tmp_path):
     assert (first.is_lost(), second.is_lost()) == (True, False)
 
 
-def test_a_removed_folder_is_created_again(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(lease.LOGGER, "handlers", [caplog.handler])
-    held = lease.Lease(str(tmp_path / "folder" / "followed.json"))
-    held.renew()
-    assert (tmp_path / "folder" / "followed.json").exists()
-    assert f"somebody has removed {tmp_path / 'folder'}" in caplog.text
-
-
 def test_whoever_is_followed_stays(quick, tmp_path):
     path = str(tmp_path / "followed.json")
     held = lease.Lease(path)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from google.rpc import code_pb2
 from running import wait_until
 from vertex_api import VertexApi
 from vertex_harness import SETTINGS
@@ -132,7 +131,6 @@ def test_a_job_that_succeeds(api, error_file, caplog):
     ("state", "error", "message"),
     [
         ("FAILED", "The replica workerpool0-0 exited with a non-zero status of 1.", "failed: The replica workerpool0-0"),
-        ("FAILED", "The image could not be pulled.", "failed: The image could not be pulled."),
         ("CANCELLED", "", "cancelled: no reason is given"),
         ("CANCELLED", "It has run for longer than its timeout.", "cancelled: It has run for longer than its timeout."),
         ("EXPIRED", "", "expired: no reason is given"),
@@ -166,25 +164,16 @@ def test_the_failure_of_an_earlier_attempt_is_removed(api, error_file):
     assert Failure.read(error_file) is None
 
 
-@pytest.mark.parametrize("status", ["138", "9(SIGKILL)", "6", "134", "11", "139"])
+@pytest.mark.parametrize("status", ["138", "9(SIGKILL)", "139"])
 def test_exit_codes_after_which_a_job_is_created_again(api, error_file, status):
     plan(api, "RUNNING", "FAILED", error=f"The replica workerpool1-0 exited with a non-zero status of {status}. To find out")
     launch(error_file, max_restarts=1)
     assert len(jobs(api)) == 2
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        ("Resources are insufficient in region: us-central1. Try a different region or use a different accelerator.", 0),
-        ("STOCKOUT", 0),
-        ("Internal error occurred for the current attempt", 0),
-        ("", code_pb2.UNAVAILABLE),
-        ("", 0),
-    ],
-)
-def test_failures_of_the_service_after_which_a_job_is_created_again(api, error_file, error, code):
-    api.plan("RUNNING", "FAILED", error=error, code=code)
+@pytest.mark.parametrize("error", ["Resources are insufficient in region: us-central1.", ""])
+def test_failures_of_the_service_after_which_a_job_is_created_again(api, error_file, error):
+    plan(api, "RUNNING", "FAILED", error=error)
     launch(error_file, max_restarts=1)
     assert states(api) == ["FAILED", "SUCCEEDED"]
 

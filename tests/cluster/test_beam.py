@@ -12,7 +12,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 from kubernetes import client
 from kubernetes.stream import stream
 from real_cluster import CLAIM, Namespace, make_pod, wait_until
@@ -20,7 +19,6 @@ from real_cluster import CLAIM, Namespace, make_pod, wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 
 REPOSITORY = Path(__file__).parents[2]
-FIND_PACKAGE = "import tfx_distribute, os; print(os.path.dirname(tfx_distribute.__file__))"
 PORT = 8073
 CHUNK = 1 << 20
 MATRIX = REPOSITORY / "tests" / "fakes" / "beam_components.py"
@@ -66,7 +64,7 @@ def upload(namespace: Namespace, content: bytes, path: str) -> None:
     assert connection.read_all() == "done\n"
 
 
-def start_job_service(namespace: Namespace, name: str, example: str, without_package: bool = False) -> str:
+def start_job_service(namespace: Namespace, name: str, example: str) -> str:
     """Starts Prism and a worker pool in one pod; returns Prism's HOST:PORT.
 
     Workers import the modules of an example, as if they were those of their image.
@@ -78,10 +76,6 @@ def start_job_service(namespace: Namespace, name: str, example: str, without_pac
     pool = {**prism, "name": "workers", "args": ["--worker_pool"]}
     pool["env"] = [{"name": "PYTHONPATH", "value": f"/shared/{example}"}]
     del pool["command"]  # that of the image is Beam's
-    if without_package:
-        pod["spec"]["volumes"].append({"name": "nothing", "emptyDir": {}})
-        package = namespace.run("package", ["python", "-c", FIND_PACKAGE]).strip()
-        pool["volumeMounts"] = [*pool["volumeMounts"], {"name": "nothing", "mountPath": package}]
     for container, port in ((prism, PORT), (pool, 50000)):
         container["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 1}
     pod["spec"]["containers"].append(pool)
@@ -124,15 +118,3 @@ def test_all_kinds_of_workers_make_the_same_as_the_direct_runner(files, example)
     print()
     for row in rows:
         print(f"{example:8}{row['component']:16}{row.get('environment_type', 'direct'):10}{row['seconds']:6.1f}")
-
-
-def test_workers_without_this_package_are_told(files):
-    endpoint = start_job_service(files, "prism-bare", "digits", without_package=True)
-    document = yaml.safe_load((REPOSITORY / "examples" / "digits" / "pipeline.yaml").read_text())
-    file = "/shared/digits/bare.yaml"
-    script = f"cat >{file} <<'END'\n{yaml.safe_dump({**document, 'beam': external(endpoint)})}\nEND\n"
-    script += f"tfx-distribute run {file} --root /shared/runs/bare 2>&1; echo code $?"
-    printed = files.run("step-bare", ["sh", "-c", script])
-    assert "the workers have no tfx-distribute" in printed
-    assert "Traceback" not in printed
-    assert printed.splitlines()[-1] == "code 1"

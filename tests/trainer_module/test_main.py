@@ -103,7 +103,7 @@ def test_a_process_that_was_given_gpus_ends_where_there_are_none(cluster, end):
     variables = {"TF_CONFIG": config.tf_config(worker)}
     code, output = end(*PROGRAM, job, TFX_DISTRIBUTE_REQUESTED_GPUS="2", **variables)
     assert code == 1, "no other try helps"
-    assert f"accelerator: {worker} was given 2 GPUs, but TensorFlow sees only CPU:0 (" in output
+    assert f"accelerator: {worker} was given 2 GPUs, but TensorFlow sees only CPU:0, and " in output
 
 
 def test_child_of_the_fork_server_says_that_it_has_done_its_part():

@@ -18,7 +18,7 @@ ERRORS = [
     (
         tf.errors.InvalidArgumentError,
         "input shape[0] expected type int64 != int32\n\tIn {{node confusion_matrix/ScatterNd}} [Op:__inference_2]",
-        "module: this fails under DTensor: input shape[0] expected type",
+        "module: the operation confusion_matrix/ScatterNd fails under DTensor: input shape[0] expected type",
     ),
     (
         tf.errors.UnimplementedError,

@@ -165,7 +165,7 @@ def test_a_metric_may_reset_itself_with_a_tensor_on_a_mesh(train_on_a_mesh):
 
 
 def test_an_operation_of_a_metric_that_cannot_run_on_a_mesh_is_named(train_on_a_mesh):
-    message = "^module: the operation .*confusion_matrix/ScatterNd fails under DTensor .*; write the layer, the loss or the"
+    message = "^module: the operation .*confusion_matrix/ScatterNd fails under DTensor: .*; write the layer, loss, metric or"
     with pytest.raises(TrainingError, match=message):
         train_on_a_mesh("tf.keras.metrics.MeanIoU(10, sparse_y_pred=False)")
 

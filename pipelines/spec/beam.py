@@ -147,8 +147,8 @@ class Beam(SpecModel):
     """Portable, Flink, Spark: HOST:PORT where the job service takes files; default the
     address that it names itself."""
     job_server_timeout: int | None = Field(None, ge=1)
-    """With `job_endpoint`: seconds that the first worker has to answer, default 40.
-    Flink and Spark without it: seconds that the job service has which Beam starts,
+    """With `job_endpoint`: seconds that the job service has for each answer, default
+    40. Flink and Spark without it: seconds that the job service has which Beam starts,
     default 300."""
     environment_type: beam_workers.EnvironmentType | None = None
     """Portable, Flink, Spark: how workers start, which run Python: as containers

@@ -192,8 +192,7 @@ class SearchRun:
         storage.discard(os.path.join(self._folder, SEARCH_FILE))
 
     def _discard_state(self, plan: TrialPlan) -> None:
-        """Removes the saved state of a trial that has ended and is not continued."""
-        # Hyperband continues only trials that have succeeded.
+        """Removes the saved state of a trial that has failed, or is not continued."""
         if self._trials[plan.trial].score is None or not plan.epochs:
             storage.discard(os.path.join(trial_jobs.folder_of(self._folder, plan.trial), trial_jobs.STATE))
 

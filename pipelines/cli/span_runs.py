@@ -59,11 +59,13 @@ def find_unread(data: "Data", root: Path) -> list[str]:
     path = data.source[1]
     try:
         read = [spans.parse(path, name) for _, name in _list_newest(root)]
+        if not read:
+            return []
         first = spans.parse(path, data_checks.choose_spans(data).names[0])
         there = spans.find(path, data_checks.list_names)
-    except (ConfigurationError, DataError):  # the run itself says so
+    except Exception:  # of a storage, too: the run itself says so
         return []
-    return [spans.name_of(path, number) for number in sorted(there) if read and max(read) < number < first]
+    return [spans.name_of(path, number) for number in sorted(there) if max(read) < number < first]
 
 
 def _list_newest(root: Path) -> "list[tuple[Run, str]]":

@@ -1,1 +1,1 @@
-"""Sends notifications about runs on this machine."""
+"""Sends notifications about runs."""

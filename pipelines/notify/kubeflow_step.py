@@ -36,8 +36,8 @@ MAX_RUNS = 100  # of which one may be the last run of the pipeline
 # Where kfp's documentation has a pod's token for the API of an installation for several
 # users.
 TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
-_FINAL = ("SUCCEEDED", "SKIPPED", "CACHED", "FAILED", "ERROR", "CANCELED")
-_FAILED = ("FAILED", "ERROR")
+_SUCCEEDED, _FAILED = ("SUCCEEDED", "SKIPPED", "CACHED"), ("FAILED", "ERROR")
+_FINAL = (*_SUCCEEDED, *_FAILED, "CANCELED")
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,13 @@ def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
       api: The API server.
       run: The run; the one before is of the same pipeline, in the same experiment.
     """
+    pipeline = (run.get("pipeline_version_reference") or {}).get("pipeline_id")
+    if not pipeline:  # it was started from a file
+        return ""
     listed = api.get("runs", experiment_id=run["experiment_id"], page_size=MAX_RUNS, sort_by="created_at desc")
-    pipeline = run["pipeline_version_reference"]["pipeline_id"]
     for other in listed.get("runs", ()):
         is_earlier = other["run_id"] != run["run_id"] and other.get("created_at", "") <= run.get("created_at", "")
-        same = other.get("pipeline_version_reference", {}).get("pipeline_id") == pipeline
+        same = (other.get("pipeline_version_reference") or {}).get("pipeline_id") == pipeline
         if same and is_earlier and other.get("state") in _FINAL:
             return str(other["state"])
     return ""
@@ -141,9 +143,9 @@ def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, s
     """Returns the outcome of a run, empty if it was ended, and why it failed."""
     # What fails may be the driver that the backend runs before each step.
     failed = [
-        (task.get("end_time") or "", name, task.get("error") or {})
+        (task.get("end_time") or "", str(task["display_name"]), task.get("error") or {})
         for task in _tasks(run)
-        if (name := str(task.get("display_name")).removesuffix("-driver")) in settings.steps and task.get("state") in _FAILED
+        if str(task.get("display_name")).removesuffix("-driver") in settings.steps and task.get("state") in _FAILED
     ]
     if failed:
         _, name, error = min(failed, key=lambda each: each[0])
@@ -153,9 +155,9 @@ def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, s
     if run.get("state") in ("CANCELING", "CANCELED"):
         return "", ""
     states = {task.get("display_name"): task.get("state") for task in _tasks(run)}
-    if states.get(settings.whole) in _FAILED:
-        return "failed", "Kubeflow Pipelines does not say which step failed"
-    return "succeeded", ""
+    if states.get(settings.whole) in _SUCCEEDED:
+        return "succeeded", ""
+    return "failed", "Kubeflow Pipelines does not say which step failed, or how the run ended"
 
 
 def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], thresholds: Mapping[str, str]) -> Facts:
@@ -167,7 +169,8 @@ def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], threshol
       thresholds: Name of a metric -> its thresholds.
     """
     for artifact in artifacts.get(BLESSING, ()):
-        if not kubeflow_services.get_number(artifact, "blessed"):
+        # Without thresholds, the model is neither blessed nor refused.
+        if "blessed" in artifact.custom_properties and not kubeflow_services.get_number(artifact, "blessed"):
             facts = replace(facts, outcome="not_blessed", reason="the model does not meet its thresholds")
     for artifact in artifacts.get("system.Metrics", ()):
         values = {
@@ -201,8 +204,9 @@ def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Fact
                 settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher
             )
             facts = add_artifacts(facts, artifacts, settings.thresholds)
-    if facts.outcome == "succeeded" and find_last_state(api, run) in _FAILED:
-        facts = replace(facts, outcome="recovered")
+    if facts.outcome == "succeeded":
+        with contextlib.suppress(requests.RequestException):
+            facts = replace(facts, outcome="recovered" if find_last_state(api, run) in _FAILED else "succeeded")
     return facts
 
 

@@ -1,4 +1,4 @@
-"""Composes the notification about a run on this machine.
+"""Composes the notification about a run.
 
 Imports neither TFX nor apprise: it computes a text from values.
 """

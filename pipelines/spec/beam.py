@@ -71,7 +71,7 @@ RUNNERS = {
             "sdk_container_image",
         ),
     ),
-    # Our own runner, by its path: Beam's PortableRunner may wait forever. It also takes
+    # Our own runner, by its path, whose workers in this process need a token. It takes
     # the place of Beam's for Flink and Spark where they name a job service.
     "portable": Runner(
         "tfx_distribute.components.beam.portable_runner.PortableRunner",

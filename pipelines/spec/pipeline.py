@@ -474,8 +474,7 @@ class PipelineSpec(SpecModel):
     push: Push | None = None
     """Settings of Pusher. Without this key, no model is pushed."""
     notify: Notify | None = None
-    """Notifications about how runs on this machine end. Without this key, none are
-    sent."""
+    """Notifications about how runs end. Without this key, none are sent."""
     beam: Beam = Beam()
     """Where the Beam pipelines of all components run."""
     resources: dict[str, MachineSpec] = Field(default_factory=dict)

@@ -113,6 +113,7 @@ class Run:
     state: str = "PENDING"
     tasks: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    created_at: str = field(default_factory=lambda: _now())
 
     def document(self) -> Document:
         """Returns the server's document of the run, without empty fields."""
@@ -128,7 +129,7 @@ class Run:
             "state": self.state,
             "error": {"code": 13, "message": self.error} if self.error else None,
             "run_details": {"task_details": tasks} if tasks else None,
-            "created_at": _now(),
+            "created_at": self.created_at,
             "finished_at": "1970-01-01T00:00:00Z",
         }
         return {name: value for name, value in document.items() if value}

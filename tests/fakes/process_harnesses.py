@@ -71,7 +71,7 @@ class LocalHarness(ProcessHarness):
     """Has a stand-in for the fork server start the script."""
 
     def make_launcher(self, restarts: Restarts) -> Launcher[Any]:
-        server: Any = Programs({"chief-0": [str(self._script)]})
+        server: Any = Programs({"chief-0": ["/bin/sh", str(self._script)]})
         settings = LocalLauncherSettings(log_dir=self._folder, server=server)
         outputs = Outputs("", "", str(self._folder / "result.json"))
         job = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(epochs=1), outputs)

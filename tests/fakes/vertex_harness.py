@@ -75,4 +75,6 @@ class _Scripts:
         self, arguments: Sequence[str], variables: Mapping[str, str], folder: Path, log: IO[bytes], ends_session: bool
     ) -> "subprocess.Popen[bytes]":
         """Starts it in a session of its own."""
-        return subprocess.Popen([self._script], env=variables, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            ["/bin/sh", self._script], env=variables, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )

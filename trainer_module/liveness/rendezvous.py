@@ -22,7 +22,7 @@ def meet(task: ClusterTask, report: Callable[[str], None]) -> None:
     in a process that trains alone.
 
     ```python
-    meet(ClusterTask("worker", 0), print)  # prints: waiting for chief to start
+    meet(ClusterTask("worker", 0), print)  # prints: waiting for chief to listen at ...
     ```
 
     Args:
@@ -65,5 +65,5 @@ def _wait_for(peers: Mapping[ClusterTask, str], report: Callable[[str], None]) -
 def _describe(peer: ClusterTask, address: str) -> str:
     """Describes what a process waits for."""
     obstacle = listening.find_obstacle(address)
-    reason = f": {obstacle}; a firewall, such as a NetworkPolicy, has to admit this port" if obstacle else ", which it has"
+    reason = f": {obstacle}; a firewall, such as a NetworkPolicy, has to admit this port" if obstacle else ""
     return f"waiting for {peer} to listen at {address}{reason}"

@@ -37,7 +37,11 @@ def add(package: Package, spec: PipelineSpec, notify: Notify, settings: Kubeflow
         validator="ExampleValidator",
         api_service=settings.api_service,
         metadata_service=settings.metadata_service,
-        thresholds={name: metric.describe_thresholds() for name, metric in metrics.items() if metric.has_threshold},
+        thresholds={
+            str(metric.config.get("name", name)): metric.describe_thresholds()
+            for name, metric in metrics.items()
+            if metric.has_threshold
+        },
         page=settings.host or "",
     )
     container = {

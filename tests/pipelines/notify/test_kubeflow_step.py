@@ -117,8 +117,8 @@ def test_the_last_run_and_the_blessing(services, last, blessed, when, outcome):
             "taxi: stopped",
             "ExampleValidator: its log says why",
         ),
-        ({"CsvExampleGen_driver": "FAILED"}, "taxi: failed", "CsvExampleGen: its log says why"),
-        ({"Trainer": "CANCELED"}, "taxi: failed", "Kubeflow Pipelines does not say which step failed"),
+        ({"ExampleValidator_driver": "FAILED"}, "taxi: failed", "ExampleValidator-driver: its log says why"),
+        ({"Trainer": "CANCELED"}, "taxi: failed", "Kubeflow Pipelines does not say which step failed, or how the run ended"),
     ],
 )
 def test_a_run_that_failed(services, tasks, title, reason):
@@ -177,3 +177,18 @@ def test_what_does_not_answer(services, monkeypatch, capsys):
 def test_settings_are_one_argument():
     text = Settings("taxi", "NOTIFY_URLS", ALL, ["Trainer"], WHOLE, "ExampleValidator", "a:1", "b:2").to_json()
     assert Settings(**json.loads(text)).to_json() == text
+
+
+def test_a_model_without_thresholds_and_a_run_of_a_file(services):
+    api, metadata, _ = services
+    begin(api, LAST, "FAILED")
+    begin(api, THIS, "RUNNING", exit_handler_1="SUCCEEDED")
+    api.runs[THIS].reference = {}
+    record(metadata, "tfx.ModelBlessing", display_name="blessing")
+    assert start(services)[0]["title"] == "taxi: succeeded"
+
+
+def test_an_end_that_nobody_tells(services, monkeypatch):
+    monkeypatch.setattr(kubeflow_step, "END_SECONDS", 0.2)
+    begin(services[0], THIS, "RUNNING", Trainer="RUNNING")
+    assert start(services)[0]["title"] == "taxi: failed"

@@ -112,11 +112,11 @@ def test_module_that_cannot_train_is_refused():
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """Makes modules that would exit if they were imported."""
+    """Makes packages that would exit if they were imported."""
     files = ("package/__init__.py", "package/models/__init__.py", "package/models/digits.py", "space/inner/model.py")
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("" if name.endswith("__init__.py") else "import sys\nsys.exit(0)\n")
+        (tmp_path / name).write_text("import sys\nprint('imported')\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
@@ -124,17 +124,21 @@ def installed(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "file"),
     [
+        ("package", "package/__init__.py"),
+        ("package.models", "package/models/__init__.py"),
         ("package.models.digits", "package/models/digits.py"),
         ("space.inner.model", "space/inner/model.py"),
         ("package.models.nothere", None),
         ("package.nothere.digits", None),
+        ("package.models.digits.inside", None),
         ("nothere.model", None),
         ("space", None),
         ("sys", None),
     ],
 )
-def test_installed_module_is_found_without_an_import(installed, name, file):
+def test_installed_module_is_found_without_an_import(installed, capsys, name, file):
     assert module_loader.locate(name) == (file and installed / file)
+    assert capsys.readouterr().out == ""
 
 
 def test_editable_install_is_found():

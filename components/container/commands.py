@@ -30,7 +30,7 @@ _RESOLVED = (
     example_gen_utils.SPAN_PROPERTY_NAME,
     example_gen_utils.VERSION_PROPERTY_NAME,
     example_gen_utils.FINGERPRINT_PROPERTY_NAME,
-    LAST_SPAN,  # so that the ExampleGen reads it, whatever has come since
+    LAST_SPAN,  # the ExampleGen reads it even if newer data has arrived since
 )
 
 

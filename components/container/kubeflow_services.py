@@ -1,4 +1,4 @@
-"""Reaches the services of Kubeflow Pipelines from a step: its metadata store."""
+"""Reads the metadata store of Kubeflow Pipelines, as its steps reach it."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 
 # Kubeflow's types of the contexts of all runs of a pipeline, and of one run.
 PIPELINE_CONTEXT, RUN_CONTEXT = "system.Pipeline", "system.PipelineRun"
-METADATA, API = "metadata", "ml_pipeline"  # the services, as flags of the launcher name them
+METADATA, API = "metadata", "ml_pipeline"  # names of services in flags of the launcher
 TIMEOUT_SECONDS = 30.0
 # The same as in Kubeflow Pipelines' client. A few hundred runs exceed gRPC's default of
 # 4 MiB.
@@ -45,7 +45,7 @@ def uses_tls(service: str, launcher: Sequence[str]) -> bool:
 
 
 def find_authority(launcher: Sequence[str]) -> str:
-    """Returns the file of the certificates' own authority; empty for public ones."""
+    """Returns the path of the CA certificate; empty for public authorities."""
     flag = "--ca_cert_path"
     return launcher[launcher.index(flag) + 1] if flag in launcher else ""
 

@@ -1,4 +1,4 @@
-"""Ends each command with one message and an exit code, whatever interrupts it."""
+"""Ends a command that fails or is interrupted with one message and an exit code."""
 
 import io
 import os

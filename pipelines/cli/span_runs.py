@@ -43,12 +43,12 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
 
 
 def find_unread(data: "Data", root: Path) -> list[str]:
-    """Returns the spans between those that were read and those of a run that starts.
+    """Returns the spans that exist, but that neither earlier runs nor this one read.
 
-    They are there, but no run has read them, as after a missed schedule.
+    They are newer than all that were read, as after a missed schedule.
 
     Args:
-      data: The pipeline's data. If they choose a span, nothing is missed.
+      data: The pipeline's data. If it names a span, none is missed.
       root: Folder of its runs.
     """
     from tfx_distribute.components.example_gen import spans

@@ -5,7 +5,7 @@
 The step runs when all others have ended, however they ended. It asks the API server
 how: open-source Kubeflow Pipelines does not replace the placeholders for that
 (https://github.com/kubeflow/pipelines/issues/10917). The metadata store has the
-metrics. Whatever goes wrong here does not make the run fail.
+metrics. An error of this step does not fail the run.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _FINAL = (*_SUCCEEDED, *_FAILED, "CANCELED")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the step has to know; fixed when the pipeline is compiled.
+    """Settings of the step, which are fixed when the pipeline is compiled.
 
     Attributes:
       pipeline: Name of the pipeline.
@@ -111,8 +111,7 @@ def wait_for_end(api: Api, run_id: str, settings: Settings) -> dict[str, Any]:
     while True:
         try:
             run = api.get(f"runs/{run_id}")
-            states = {task.get("display_name"): task.get("state") for task in _tasks(run)}
-            if states.get(settings.whole) in _FINAL or time.monotonic() > deadline:
+            if _find_state(run, settings.whole) in _FINAL or time.monotonic() > deadline:
                 return run
         except requests.RequestException:
             if time.monotonic() > deadline:
@@ -140,8 +139,8 @@ def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
 
 
 def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
-    """Returns the outcome of a run, empty if it was ended, and why it failed."""
-    # What fails may be the driver that the backend runs before each step.
+    """Returns the outcome of a run, empty if it was canceled, and why it failed."""
+    # The backend runs a driver before each step, which may fail too.
     failed = [
         (task.get("end_time") or "", str(task["display_name"]), task.get("error") or {})
         for task in _tasks(run)
@@ -154,8 +153,7 @@ def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, s
         return outcome, f"{name}: {reason}"
     if run.get("state") in ("CANCELING", "CANCELED"):
         return "", ""
-    states = {task.get("display_name"): task.get("state") for task in _tasks(run)}
-    if states.get(settings.whole) in _SUCCEEDED:
+    if _find_state(run, settings.whole) in _SUCCEEDED:
         return "succeeded", ""
     return "failed", "Kubeflow Pipelines does not say which step failed, or how the run ended"
 
@@ -225,7 +223,7 @@ def main(argv: list[str] | None = None) -> int:
         facts = find_facts(options.run_id, settings, kubeflow_services.launcher_command())
         outcome = message.choose_outcome(facts.outcome, settings.when)
         if not outcome:
-            print(f"no notification is wanted: the run has {facts.outcome or 'been ended'}")
+            print(f"no notification for the outcome {facts.outcome or 'canceled'}")
         elif missing := sending.describe_missing(settings.urls):
             print(missing, file=sys.stderr)
         else:
@@ -234,6 +232,11 @@ def main(argv: list[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
     return 0
+
+
+def _find_state(run: Mapping[str, Any], name: str) -> str:
+    """Returns the state of a task; empty if it is not known."""
+    return next((str(task.get("state")) for task in _tasks(run) if task.get("display_name") == name), "")
 
 
 def _tasks(run: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

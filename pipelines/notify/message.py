@@ -26,7 +26,7 @@ class Ending:
       result: Its result; None if it did not come to one.
       is_news: False if there is nothing to tell: another run is using the folder, and
         tells its own end.
-      unread: Spans of the data that it has left out, because no run has had them.
+      unread: Spans of the data that no run has read, as after a missed schedule.
     """
 
     code: int

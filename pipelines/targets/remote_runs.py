@@ -96,7 +96,7 @@ class RemoteRuns(abc.ABC):
 
         Args:
           run_id: Id of the run.
-          patience_seconds: How long to ask again if there is no answer.
+          patience_seconds: How long to retry while there is no answer.
 
         Raises:
           ConfigurationError: There is no such run, or the platform refuses.

@@ -22,7 +22,7 @@ _NEVER = re.compile(
 )
 _UNASSIGNED = re.compile(r"couldn't assign flavors to pod set [^:]+: (.*)")
 _NO_QUEUE = re.compile(r"LocalQueue \S+ doesn't exist|namespace doesn't match ClusterQueue selector")
-# A webhook that does not know the owner of what is created will know it in a moment.
+# A webhook may not know the owner of a new pod or job yet.
 _DENIED = re.compile(r"is forbidden|is invalid|denied the request(?!: \S+ \"[^\"]+\" not found(;|$))")
 # Others may free their part, or the controller of the quota has not counted yet.
 _QUOTA = re.compile(r"exceeded quota: .*requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")

@@ -28,7 +28,7 @@ def add(package: Package, spec: PipelineSpec, notify: Notify, settings: Kubeflow
     """
     pipeline = dict(package.pipeline)
     metrics = spec.evaluate.metrics if spec.evaluate else {}
-    told = Settings(
+    step_settings = Settings(
         pipeline=spec.name,
         urls=notify.urls,
         when=notify.when,
@@ -47,7 +47,7 @@ def add(package: Package, spec: PipelineSpec, notify: Notify, settings: Kubeflow
     container = {
         "image": settings.image,
         "command": pipeline_ir.make_command(MODULE),
-        "args": ["--settings", told.to_json()],
+        "args": ["--settings", step_settings.to_json()],
     }
     pipeline = pipeline_ir.with_exit_step(pipeline, NAME, container)
     machine = pods.make_machine(spec.resources.get(DEFAULT, MachineSpec()), settings.platform)

@@ -65,7 +65,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         return checks.validate(self.spec)
 
     def find_warnings(self) -> list[str]:
-        """Returns which devices are idle, and that notifications are not sent."""
+        """Warns of idle devices, and of notifications, which are not sent."""
         from tfx_distribute.pipelines.machines import machine_checks
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 

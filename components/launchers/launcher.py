@@ -274,7 +274,8 @@ def _follow_once(launcher: Launcher[Any], limits: Limits, seconds: float) -> tup
         if limits.start_seconds and starting > limits.start_seconds:
             raise NoRoomError(
                 f"the training has not started within {limits.start_seconds:g} s (start_timeout_seconds): "
-                f"{next(reversed(said), logged)}"
+                # Not only the last: what came last need not be what keeps it.
+                + ("\n".join(list(said)[-10:]) or logged)
             )
         if limits.deadline_seconds and seconds > limits.deadline_seconds:
             raise TrainingError(f"the training takes longer than {limits.deadline_seconds:g} s (active_deadline_seconds)")

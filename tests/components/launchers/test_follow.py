@@ -87,7 +87,7 @@ def test_time_in_a_queue_does_not_count():
     ("states", "news", "message"),
     [
         ([QUEUED, STARTING], [], r"not started within 30 s \(start_timeout_seconds\): 0 of 2 pods$"),
-        ([STARTING], ["no node fits", "no image"], r"\(start_timeout_seconds\): no image$"),
+        ([STARTING], ["no node fits", "no image"], r"\(start_timeout_seconds\): no node fits\nno image$"),
         ([STARTING, RUNNING, STARTING], [], "0 of 2 pods$"),
     ],
 )

@@ -47,6 +47,7 @@ class _DataFilesExampleGen(FileBasedExampleGen):
         window: int = 1,
         skip_missing: bool = False,
         span: str | data_types.RuntimeParameter = "",
+        time_zone: str = "UTC",
         **options: Any,
     ):
         """Constructs an ExampleGen.
@@ -60,7 +61,9 @@ class _DataFilesExampleGen(FileBasedExampleGen):
             which they are.
           skip_missing: True if spans inside the window may be missing.
           span: The last span, such as `2026-11-25`; by default the newest that is there
-            when the component runs.
+            when the component runs; `scheduled` for the last that had ended when the
+            run was to start.
+          time_zone: Time zone of the dates of spans, such as `Asia/Tokyo`.
           **options: Keyword arguments of `FileBasedExampleGen`.
 
         Raises:
@@ -72,7 +75,7 @@ class _DataFilesExampleGen(FileBasedExampleGen):
         input_base = self.exec_properties[standard_component_specs.INPUT_BASE_KEY]
         if isinstance(input_base, str) and spans.has_fields(input_base):
             spans.check_pattern(input_base)
-            self.exec_properties[WINDOW] = spans.Window(window, skip_missing).to_json()
+            self.exec_properties[WINDOW] = spans.Window(window, skip_missing, time_zone=time_zone).to_json()
             self.exec_properties[LAST_SPAN] = span
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
             raise ConfigurationError(f"range_config: {SPANS_HINT}")

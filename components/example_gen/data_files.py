@@ -11,7 +11,15 @@ from tfx.dsl.io import fileio
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import spans
-from tfx_distribute.components.example_gen.names import ALL_FILES, LAST_SPAN, SPANS_HINT, WINDOW, is_data_file, table_refusal
+from tfx_distribute.components.example_gen.names import (
+    ALL_FILES,
+    LAST_SPAN,
+    SCHEDULED_AT,
+    SPANS_HINT,
+    WINDOW,
+    is_data_file,
+    table_refusal,
+)
 from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
@@ -24,9 +32,11 @@ def choose_spans(exec_properties: Mapping[str, Any]) -> spans.Chosen:
     Args:
       exec_properties: The component's parameters.
     """
-    window = spans.Window.from_json(exec_properties.get(WINDOW), exec_properties.get(LAST_SPAN))
+    values = (exec_properties.get(name) for name in (WINDOW, LAST_SPAN, SCHEDULED_AT))
     input_base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
-    return spans.choose(input_base, window, lambda folder: fileio.listdir(folder) if fileio.isdir(folder) else [])
+    return spans.choose(
+        input_base, spans.Window.from_json(*values), lambda folder: fileio.listdir(folder) if fileio.isdir(folder) else []
+    )
 
 
 def list_files(input_base: str, pattern: str) -> list[str]:

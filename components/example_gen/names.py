@@ -7,6 +7,8 @@ REQUIRE = "require"  # execution property: names of required features, as JSON
 LEFT_OUT = "left_out"  # property of examples: how many of them were left out, as text
 # Execution properties: which spans to read, as JSON, and the last of them.
 WINDOW, LAST_SPAN = "window", "last_span"
+# A parameter of steps on a platform: when the run was to start, an RFC 3339 time.
+SCHEDULED_AT = "scheduled_at"
 SPANS = "spans"  # property of examples: the spans that were read, as text
 NEWEST_SPAN = "newest_span"  # property of examples: the last of these
 _SHOWN = {SPANS: "spans", LEFT_OUT: "left out"}

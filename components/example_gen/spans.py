@@ -3,15 +3,23 @@
 The fields are those of TFX's ExampleGens: `{YYYY}`, `{MM}` and `{DD}`, or `{SPAN}`, and
 `{VERSION}`, the highest of which is read. With `{HH}`, a span is an hour. A pattern
 names a folder or a file; the data of all spans in a window are read together.
+
+A scheduled run may ask for the last span that had ended when it was to start, however
+late it does, as Airflow's data intervals:
+https://airflow.apache.org/docs/apache-airflow/stable/core-concepts/dag-run.html
 """
 
 import json
 import re
+import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+
+SCHEDULED = "scheduled"
+"""Name of the last span that had ended at the scheduled time of a run."""
 
 _FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)(?::(\d+))?\}")
 _DATE = ("YYYY", "MM", "DD")
@@ -30,21 +38,25 @@ class Window:
       size: Number of consecutive spans.
       skip_missing: True if spans inside the window may be missing.
       last: The last span, such as `2026-11-25`, `2026-11-25T07` or `42`; empty for
-        the newest that is there.
+        the newest that is there, or `scheduled`.
+      time_zone: Time zone of dates, such as `Asia/Tokyo`.
+      scheduled_at: For `scheduled`, an RFC 3339 time; None for now.
     """
 
     size: int = 1
     skip_missing: bool = False
     last: str = ""
+    time_zone: str = "UTC"
+    scheduled_at: str | None = None
 
     def to_json(self) -> str:
-        """Returns the fields except `last`, which may be a pipeline parameter."""
-        return json.dumps({"size": self.size, "skip_missing": self.skip_missing})
+        """Returns the fields that are the same in each run."""
+        return json.dumps({"size": self.size, "skip_missing": self.skip_missing, "time_zone": self.time_zone})
 
     @staticmethod
-    def from_json(text: str | None, last: str | None) -> "Window":
-        """Makes a window from the text of `to_json` and the last span."""
-        return Window(**json.loads(text or "{}"), last=last or "")
+    def from_json(text: str | None, last: str | None, scheduled_at: str | None = None) -> "Window":
+        """Makes a window from the text of `to_json` and what differs between runs."""
+        return Window(**json.loads(text or "{}"), last=last or "", scheduled_at=scheduled_at)
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,30 @@ def parse(path: str, name: str) -> int:
     return (moment - _EPOCH) // _step(path)
 
 
+def parse_last(path: str, window: Window) -> int | None:
+    """Returns the number of a window's last span; None for the newest.
+
+    Raises:
+      ConfigurationError: It is not a span of this pattern, or the time of the schedule
+        or its zone is not known.
+    """
+    if window.last != SCHEDULED:
+        return parse(path, window.last) if window.last else None
+    if "{SPAN" in path:
+        raise ConfigurationError(f"span: {SCHEDULED!r} needs a path with a date, and {path} has {{SPAN}}; write a number")
+    moment = datetime.now(timezone.utc)
+    if window.scheduled_at is not None:
+        try:
+            moment = datetime.fromisoformat(window.scheduled_at.replace("Z", "+00:00"))
+        except ValueError:
+            raise ConfigurationError(
+                f"span: {SCHEDULED!r} needs the time for which the run was scheduled, and the platform does not tell it "
+                f"(here: {window.scheduled_at!r}); Kubeflow Pipelines does from 2.17 on; write the span"
+            ) from None
+    local = moment.astimezone(zoneinfo.ZoneInfo(window.time_zone)).replace(tzinfo=None)
+    return (local - _EPOCH) // _step(path) - 1
+
+
 def name_of(path: str, number: int) -> str:
     """Returns the name of a span, which `parse` reads."""
     if "{SPAN" in path:
@@ -155,7 +191,7 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
     if not has_fields(path):
         return Chosen((path,))
     check_pattern(path)
-    last = parse(path, window.last) if window.last else None
+    last = parse_last(path, window)
     found = find(path, list_names)
     if not found:
         raise DataError(
@@ -164,7 +200,7 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
         )
     if last is not None and last not in found:
         there = _shorten(name_of(path, number) for number in sorted(found))
-        raise DataError(f"span {window.last} does not exist at {path}; existing spans: {there}")
+        raise DataError(f"span {name_of(path, last)} does not exist at {path}; existing spans: {there}")
     end = max(found) if last is None else last
     wanted = range(end - window.size + 1, end + 1)
     missing = tuple(name_of(path, number) for number in wanted if number not in found)

@@ -54,7 +54,7 @@ def find_unread(data: "Data", root: Path) -> list[str]:
     from tfx_distribute.components.example_gen import spans
     from tfx_distribute.pipelines.spec import data_checks
 
-    if not data.has_spans or data.spans_window.last:
+    if not data.has_spans or data.span not in ("", spans.SCHEDULED):
         return []
     path = data.source[1]
     try:

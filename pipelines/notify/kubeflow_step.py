@@ -168,7 +168,8 @@ def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], threshol
     """
     for artifact in artifacts.get(BLESSING, ()):
         # Without thresholds, the model is neither blessed nor refused.
-        if "blessed" in artifact.custom_properties and not kubeflow_services.get_number(artifact, "blessed"):
+        is_decided = facts.outcome == "succeeded" and "blessed" in artifact.custom_properties
+        if is_decided and not kubeflow_services.get_number(artifact, "blessed"):
             facts = replace(facts, outcome="not_blessed", reason="the model does not meet its thresholds")
     for artifact in artifacts.get("system.Metrics", ()):
         values = {
@@ -196,7 +197,7 @@ def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Fact
         return replace(facts, reason=reason)
     outcome, reason = describe_failure(run, settings)
     facts = replace(facts, outcome=outcome, reason=reason)
-    if outcome == "succeeded":
+    if outcome:
         with contextlib.suppress(ConfigurationError):  # the store does not answer
             artifacts = kubeflow_services.list_artifacts(
                 settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher

@@ -9,13 +9,14 @@ returns a changed copy.
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from tfx_distribute import __version__
 from tfx_distribute.components.container.names import BLESSING, RESOLVED_INPUT
+from tfx_distribute.components.example_gen.names import LAST_SPAN, SCHEDULED_AT
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 
@@ -42,6 +43,9 @@ except errors.ConfigurationError as error:
     sys.exit(f"image: {{error}}")
 runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
+# kfp's dsl.PIPELINE_JOB_SCHEDULE_TIME_UTC_PLACEHOLDER. Of a run that was started by
+# hand, the time when it was created.
+_SCHEDULE_TIME = "{{$.pipeline_job_schedule_time_utc}}"
 WHOLE = "exit-handler-1"  # kfp's name of a pipeline within one, whose end a step waits for
 SCHEMA_VERSION = "0.0.1"  # of `system.` types, as kfp writes it
 _TITLE = re.compile(r"^title: (system\.\w+)$", re.MULTILINE)
@@ -153,6 +157,9 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
             "outputDefinitions": {"parameters": {RESOLVED_INPUT: string}},
         }
         inputs = {"parameters": copy.deepcopy(task["inputs"]["parameters"])}
+        if LAST_SPAN in inputs["parameters"]:  # not for the ExampleGen, whose key in the cache it would change
+            interface["inputDefinitions"]["parameters"][SCHEDULED_AT] = string
+            inputs["parameters"][SCHEDULED_AT] = {"runtimeValue": {"constant": _SCHEDULE_TIME}}
         arguments = _make_arguments("resolve-input", driver, interface)
         resolver_container = {"image": container["image"], "command": make_command(ENTRYPOINT), "args": arguments}
         # What makes the files has to be done before they are inspected.
@@ -163,6 +170,22 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
             "taskOutputParameter": {"producerTask": resolver, "outputParameterKey": RESOLVED_INPUT}
         }
         task["dependentTasks"] = sorted({*task.get("dependentTasks", ()), resolver})
+    return pipeline
+
+
+def with_schedule_time(pipeline: Document, names: Iterable[str]) -> Document:
+    """Tells ExampleGens on Vertex AI for which time the run was scheduled.
+
+    Args:
+      pipeline: The pipeline, of the schema 2.0.0.
+      names: Task names of the ExampleGens.
+    """
+    pipeline = copy.deepcopy(pipeline)
+    for name in names:
+        task = _get_tasks(pipeline)[name]
+        _get_component(pipeline, task)["inputDefinitions"]["parameters"][SCHEDULED_AT] = {"type": "STRING"}
+        value = {"constantValue": {"stringValue": _SCHEDULE_TIME}}
+        task["inputs"]["parameters"][SCHEDULED_AT] = {"runtimeValue": value}
     return pipeline
 
 

@@ -305,8 +305,8 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
         "require": data.require,
     }
     if data.has_spans:
-        span = data_types.RuntimeParameter("span", str, default=data.span)
-        arguments |= {"window": data.window, "skip_missing": data.missing == "skip", "span": span}
+        arguments |= {"window": data.window, "skip_missing": data.missing == "skip", "time_zone": data.time_zone}
+        arguments["span"] = data_types.RuntimeParameter("span", str, default=data.span)
     return _EXAMPLE_GENS[name](**arguments)
 
 

@@ -98,7 +98,8 @@ def check_report(installation: Installation, outputs: dict) -> None:
 def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     """Trains in the step; inspects the data in each run; reuses unchanged results.
 
-    Then those of the next day have drifted, and each run tells how it ended.
+    Then those of the next day have drifted, and each run tells how it ended. The last
+    one starts after the day for which it was scheduled.
     """
     data = installation.claim / "data"
     notify = {"urls": "NOTIFY_URLS", "when": ["succeeded", "stopped"]}
@@ -149,14 +150,16 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     assert webhook.messages.pop()["title"] == "taxi: succeeded"
 
     (file,) = data.glob("*/*.csv")
-    (data / "2026-11-02").mkdir()
-    (data / "2026-11-02" / "data.csv").write_text(file.read_text().replace("Credit Card", "Cash"))
+    for day, text in {"2026-11-02": file.read_text().replace("Credit Card", "Cash"), "2026-11-03": "not there yet"}.items():
+        (data / day).mkdir()
+        (data / day / "data.csv").write_text(text)
     with pytest.raises(StepError, match="payment_type") as stopped:
-        installation.pipelines.run(package, {}, ROOT)
+        installation.pipelines.run(package, {"span": "scheduled"}, ROOT, scheduled_at="2026-11-03T00:30:00Z")
     assert stopped.value.step == "ExampleValidator"
     message = webhook.messages.pop()
     assert (message["title"], message["type"]) == ("taxi: stopped", "failure")
     assert "reason: ExampleValidator: " in message["message"]
+    assert "spans: 2026-11-02" in message["message"]
 
 
 def test_digits_go_on_from_the_latest_blessed_model(installation, command):

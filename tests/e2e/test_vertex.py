@@ -289,3 +289,17 @@ def test_files_are_looked_at_before_they_are_read(cloud):
     assert "num_files:1," in examples["metadata"]["input_fingerprint"]
     assert json.loads(examples["metadata"]["split_names"]) == ["eval", "train"]
     assert list(Path(examples["uri"].removeprefix("file://")).glob("Split-train/*.gz"))
+
+
+def test_a_scheduled_run_reads_the_last_day_that_had_ended(cloud):
+    """However late it starts; and runs without a schedule, that or the newest."""
+    for day in ("2026-11-01", "2026-11-02", "2026-11-03"):
+        (cloud.bucket / "data" / day).mkdir(parents=True)
+        (cloud.bucket / "data" / day / "data.csv").write_text("x,label\n1,0\n2,1\n3,0\n4,1\n")
+    compiled = cloud.compiled("taxi", data={"csv": f"{BUCKET}/data/{{YYYY}}-{{MM}}-{{DD}}"})
+    spans = []
+    for span, at in (("scheduled", "2026-11-03T00:30:00Z"), ("scheduled", "2026-11-02T01:00:00Z"), ("", "")):
+        document, job = cloud.submitted(compiled, span=span)
+        run = cloud.pipelines.run(document, job, only=["CsvExampleGen"], scheduled_at=at)
+        spans.append(run.outputs["CsvExampleGen"]["examples"]["metadata"]["spans"])
+    assert spans == ["2026-11-02", "2026-11-01", "2026-11-03"]

@@ -1,6 +1,7 @@
 """Imitates Kubeflow Pipelines: runs a compiled pipeline step by step.
 
-It does what KFP's driver does, according to its sources of 2.15: resolves parameters
+It does what KFP's driver does, according to its sources of 2.15 (and of 2.17, where it
+tells for which time a run was scheduled): resolves parameters
 and artifacts, uses its cache, passes an ExecutorInput with its quirks (input artifacts
 without their schema, an output for the log, metadata as the metadata store returns it),
 replaces placeholders, and records the results in a real ML Metadata store. Containers
@@ -15,6 +16,7 @@ import posixpath
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, Protocol
 
 import yaml
@@ -25,6 +27,7 @@ from ml_metadata.proto import metadata_store_pb2 as pb
 
 Document = dict[str, Any]
 
+_RUN_ID, _SCHEDULE_TIME = "{{$.pipeline_job_uuid}}", "{{$.pipeline_job_schedule_time_utc}}"
 _AT_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 SCHEMES = {"gs": "gcs", "s3": "s3", "minio": "minio"}  # -> a folder of each container
 
@@ -126,7 +129,12 @@ class KubeflowPipelines:
     cache: dict[str, tuple[dict[str, Document], Document]] = field(default_factory=dict)
 
     def run(
-        self, package: str, parameters: Mapping[str, Any], pipeline_root: str, enable_caching: bool | None = None
+        self,
+        package: str,
+        parameters: Mapping[str, Any],
+        pipeline_root: str,
+        enable_caching: bool | None = None,
+        scheduled_at: str = "",
     ) -> Run:
         """Runs a compiled pipeline.
 
@@ -135,6 +143,7 @@ class KubeflowPipelines:
           parameters: Values of its parameters.
           pipeline_root: Address that artifacts are written under.
           enable_caching: As in `kfp`: None for the setting of each step.
+          scheduled_at: For which time a recurring run starts it; by default, now.
 
         Raises:
           StepError: A step failed.
@@ -151,6 +160,7 @@ class KubeflowPipelines:
         execution = _Execution(
             self,
             run_id,
+            {_RUN_ID: run_id, _SCHEDULE_TIME: scheduled_at or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")},
             pipeline,
             of_platform,
             f"{pipeline_root}/{name}/{run_id}",
@@ -183,6 +193,7 @@ class _Execution:
 
     backend: KubeflowPipelines
     run_id: str
+    constants: Mapping[str, str]  # placeholder -> its value
     pipeline: Document
     platform: Document  # label of an executor -> its KubernetesExecutorConfig
     root: str
@@ -202,7 +213,7 @@ class _Execution:
         finally:
             for name, task in ends.items():
                 inner = self.pipeline["components"][task["componentRef"]["name"]]
-                self._run_task(name, task, inner, _resolve_inputs(task, inner, parameters, {}, {}, self.run_id))
+                self._run_task(name, task, inner, _resolve_inputs(task, inner, parameters, {}, {}, self.constants))
 
     def _run_tasks(self, tasks: Document, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
         artifacts: dict[str, dict[str, Document]] = {}
@@ -215,7 +226,7 @@ class _Execution:
             for name in sorted(ready):
                 task = waiting.pop(name)
                 inner = self.pipeline["components"][task["componentRef"]["name"]]
-                task_inputs = _resolve_inputs(task, inner, parameters, artifacts, produced, self.run_id)
+                task_inputs = _resolve_inputs(task, inner, parameters, artifacts, produced, self.constants)
                 try:
                     artifacts[name], produced[name] = self._run_task(name, task, inner, task_inputs)
                 except StepError:
@@ -382,14 +393,14 @@ def _resolve_inputs(
     parameters: Mapping[str, Any],
     artifacts: Mapping[str, Mapping[str, Document]],
     produced: Mapping[str, Mapping[str, Any]],
-    run_id: str,
+    constants: Mapping[str, str],
 ) -> Document:
     """Returns a task's inputs: `{"parameterValues": ..., "artifacts": ...}`."""
     values = {}
     for name, source in task.get("inputs", {}).get("parameters", {}).items():
         if "runtimeValue" in source:
             constant = source["runtimeValue"]["constant"]
-            values[name] = run_id if constant == "{{$.pipeline_job_uuid}}" else constant
+            values[name] = constants.get(constant, constant)
         elif "componentInputParameter" in source:
             values[name] = parameters[source["componentInputParameter"]]
         else:

@@ -11,6 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ TASK_SECONDS = 280.0
 
 class TaskError(Exception):
     """A task failed."""
+
+
+_SCHEDULE_TIME = "{{$.pipeline_job_schedule_time_utc}}"
 
 
 @dataclass
@@ -53,10 +57,13 @@ class VertexPipelines:
     forked: ForkedProcesses | None = None
     new_processes: Collection[str] = ()
 
-    def run(self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = ()) -> Run:
+    def run(
+        self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = (), scheduled_at: str = ""
+    ) -> Run:
         """Runs a PipelineJob, or only some tasks, with the others' outputs of a run."""
         text = json.dumps(job)
-        for place, instead in self.places.items():
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        for place, instead in {**self.places, _SCHEDULE_TIME: scheduled_at or now}.items():
             text = text.replace(place, instead)
         job = json.loads(text)
         config, document = job["runtimeConfig"], job["pipelineSpec"]

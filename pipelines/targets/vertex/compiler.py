@@ -73,7 +73,7 @@ def compile_pipeline(
     with_spans = [name for name, component in by_name.items() if WINDOW in getattr(component, "exec_properties", {})]
     uncached = [*unversioned, *with_spans, *targets_compiler.find_pushers(pipeline)]
     spec = pipeline_ir.without_cache(job["pipelineSpec"], uncached)
-    spec = pipeline_ir.with_guarded_entrypoint(spec)
+    spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.with_schedule_time(spec, with_spans))
     spec = pipeline_ir.with_system_types(spec)
     step_resources = {
         name: _resources(component, resources, name in in_step)

@@ -46,6 +46,36 @@ def test_a_last_day_that_is_not_there_is_never_skipped(days, last):
 
 
 @pytest.mark.parametrize(
+    ("path", "time_zone", "scheduled_at", "name"),
+    [
+        ("{YYYY}-{MM}-{DD}", "UTC", "2026-03-01T00:00:00Z", "2026-02-28"),
+        ("{YYYY}-{MM}-{DD}", "UTC", "2026-03-01T23:59:59+00:00", "2026-02-28"),
+        ("{YYYY}-{MM}-{DD}", "Asia/Tokyo", "2026-02-28T18:00:00Z", "2026-02-28"),
+        ("{YYYY}-{MM}-{DD}", "America/New_York", "2026-03-01T03:00:00Z", "2026-02-27"),
+        ("{YYYY}{MM}{DD}-{HH}", "UTC", "2026-03-01T00:10:00Z", "2026-02-28T23"),
+    ],
+)
+def test_the_last_span_that_had_ended_when_a_run_was_to_start(path, time_zone, scheduled_at, name):
+    window = Window(last="scheduled", time_zone=time_zone, scheduled_at=scheduled_at)
+    assert spans.name_of(path, spans.parse_last(path, window)) == name
+
+
+def test_a_scheduled_run_without_data_of_its_day_is_refused(days):
+    window = Window(last="scheduled", scheduled_at="2026-12-02T00:30:00Z")
+    with pytest.raises(DataError, match="span 2026-12-01 does not exist"):
+        spans.choose(days, window, data_checks.list_names)
+    yesterday = spans.name_of(days, spans.parse_last(days, Window(last="scheduled")))  # of a run that nobody scheduled
+    with pytest.raises(DataError, match=f"span {yesterday} does not exist"):
+        choose(days, 1, True, "scheduled")
+
+
+@pytest.mark.parametrize("unknown", ["", "{{$.pipeline_job_schedule_time_utc}}"])
+def test_a_platform_that_does_not_tell_the_scheduled_time(days, unknown):
+    with pytest.raises(ConfigurationError, match=r"needs the time for which the run was scheduled.*from 2\.17 on"):
+        spans.choose(days, Window(last="scheduled", scheduled_at=unknown), data_checks.list_names)
+
+
+@pytest.mark.parametrize(
     ("path", "name"),
     [
         ("{YYYY}/{MM}/{DD}", "2026-1-1x"),
@@ -112,6 +142,8 @@ def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_p
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "span": "tomorrow"}, "is not a span of"),
         ({"csv": "/d/a.csv", "span": "2026-11-30"}, "span: goes with a path that has {YYYY}, {MM} and {DD}"),
         ({"csv": "/d/a.csv", "window": 2}, "window: goes with a path"),
+        ({"csv": "/d/{SPAN}", "span": "scheduled"}, "needs a path with a date"),
+        ({"csv": "/d/{YYYY}-{MM}-{DD}", "time_zone": "Tokyo"}, "'Tokyo' is no time zone; write e.g. UTC"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, message):

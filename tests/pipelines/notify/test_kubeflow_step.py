@@ -123,6 +123,7 @@ def test_the_last_run_and_the_blessing(services, last, blessed, when, outcome):
 )
 def test_a_run_that_failed(services, tasks, title, reason):
     begin(services[0], THIS, "RUNNING", **tasks, exit_handler_1="FAILED")
+    evaluate(services[1], blessed=False)
     (message,) = start(services)
     assert message["title"] == title
     assert f"reason: {reason}\n" in message["message"]

@@ -331,4 +331,12 @@ def test_the_span_is_a_parameter_that_the_step_resolves(tmp_path):
     for task in ("CsvExampleGen", "CsvExampleGen-input"):
         parameters = root["dag"]["tasks"][task]["inputs"]["parameters"]
         assert parameters["last_span"] == {"componentInputParameter": "span"}
-        assert json.loads(parameters["window"]["runtimeValue"]["constant"]) == {"size": 7, "skip_missing": False}
+        assert json.loads(parameters["window"]["runtimeValue"]["constant"]) == {
+            "size": 7,
+            "skip_missing": False,
+            "time_zone": "UTC",
+        }
+    # It would change the ExampleGen's key in the cache.
+    inputs = {name: task.get("inputs", {}).get("parameters", {}) for name, task in root["dag"]["tasks"].items()}
+    told = [name for name, parameters in inputs.items() if "scheduled_at" in parameters]
+    assert told == ["CsvExampleGen-input"]

@@ -1,21 +1,23 @@
-"""Serves the progress of training processes as Prometheus text, on request.
+"""Serves the progress of training processes to Prometheus, on request.
 
-The format is version 0.0.4 of
-https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format.
+Few trainings are asked to, so `prometheus_client` is imported only then.
 """
 
-import http.server
-import math
 import socket
-import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.reporting.progress import Progress
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+    from prometheus_client import Metric
 
 # Environment variables of a training process: the port to serve on, none by default;
 # and the address to listen on. Whoever can connect can read the metrics.
@@ -57,11 +59,33 @@ class Metrics:
                 progress = _complete(progress, before[1])
             self._last[task] = (time.time(), progress)
 
-    def to_text(self) -> str:
-        """Returns the metrics of all processes in Prometheus's text format."""
+    def collect(self) -> "Iterator[Metric]":
+        """Yields the metrics of all processes, for `prometheus_client`."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         with self._lock:
-            last = dict(sorted(self._last.items()))
-        return format_text(last)
+            last = {task.file_name: report for task, report in sorted(self._last.items())}
+        for name, (help_text, read) in _GAUGES.items():
+            family = GaugeMetricFamily(f"{_PREFIX}{name}", help_text, labels=["task"])
+            for task, (_, progress) in last.items():
+                value = read(progress)
+                if value is not None:
+                    family.add_metric([task], value)
+            yield family
+        metrics = GaugeMetricFamily(
+            f"{_PREFIX}metric", "Last value of the loss and of each metric.", labels=["task", "name"]
+        )
+        seconds = CounterMetricFamily(
+            f"{_PREFIX}time_seconds", "Time of the process by activity.", labels=["task", "activity"]
+        )
+        times = GaugeMetricFamily(f"{_PREFIX}report_timestamp_seconds", "Unix time of the last report.", labels=["task"])
+        for task, (at, progress) in last.items():
+            for name, value in (progress.metrics or {}).items():
+                metrics.add_metric([task, name], value)
+            for activity, spent in (progress.seconds or {}).items():
+                seconds.add_metric([task, activity], spent)
+            times.add_metric([task], at)
+        yield from (metrics, seconds, times)
 
 
 def _complete(progress: Progress, before: Progress) -> Progress:
@@ -70,73 +94,7 @@ def _complete(progress: Progress, before: Progress) -> Progress:
     return replace(progress, **{name: getattr(before, name) for name in names if not getattr(progress, name)})
 
 
-def format_text(reports: Mapping[ClusterTask, tuple[float, Progress]]) -> str:
-    """Formats reports in Prometheus's text format.
-
-    Args:
-      reports: Process -> time and contents of its last report.
-    """
-    return "".join(f"{line}\n" for line in _lines(reports))
-
-
-def _lines(reports: Mapping[ClusterTask, tuple[float, Progress]]) -> Iterator[str]:
-    for name, (help_text, read) in _GAUGES.items():
-        values = {_labels(task): read(progress) for task, (_, progress) in reports.items()}
-        yield from _family(name, "gauge", help_text, values)
-    metrics = {
-        _labels(task, name=name): value
-        for task, (_, progress) in reports.items()
-        for name, value in (progress.metrics or {}).items()
-    }
-    yield from _family("metric", "gauge", "Last value of the loss and of each metric.", metrics)
-    seconds = {
-        _labels(task, activity=activity): value
-        for task, (_, progress) in reports.items()
-        for activity, value in (progress.seconds or {}).items()
-    }
-    yield from _family("time_seconds_total", "counter", "Time of the process by activity.", seconds)
-    times = {_labels(task): at for task, (at, _) in reports.items()}
-    yield from _family("report_timestamp_seconds", "gauge", "Unix time of the last report.", times)
-
-
-def _family(name: str, kind: str, help_text: str, values: Mapping[str, float | None]) -> Iterator[str]:
-    known = {labels: value for labels, value in values.items() if value is not None}
-    if known:
-        yield f"# HELP {_PREFIX}{name} {help_text}"
-        yield f"# TYPE {_PREFIX}{name} {kind}"
-        yield from (f"{_PREFIX}{name}{labels} {_number(value)}" for labels, value in known.items())
-
-
-def _labels(task: ClusterTask, **more: str) -> str:
-    pairs = ",".join(f'{name}="{_escape(value)}"' for name, value in {"task": task.file_name, **more}.items())
-    return f"{{{pairs}}}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return "NaN" if math.isnan(value) else repr(float(value))
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    def __init__(self, address: str, port: int, handler: type[http.server.BaseHTTPRequestHandler]):
-        if address == EVERY_ADDRESS and not socket.has_dualstack_ipv6():
-            address = "0.0.0.0"  # noqa: S104 (the same)
-        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        super().__init__((address, port), handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        # HTTPServer's own also looks for a name of the address, which may take long.
-        socketserver.TCPServer.server_bind(self)
-
-
-def serve(metrics: Metrics, port: int, address: str = LOOPBACK) -> http.server.ThreadingHTTPServer:
+def serve(metrics: Metrics, port: int, address: str = LOOPBACK) -> "WSGIServer":
     """Serves metrics at `/metrics` in a thread, until the process ends.
 
     Args:
@@ -147,30 +105,17 @@ def serve(metrics: Metrics, port: int, address: str = LOOPBACK) -> http.server.T
     Raises:
       ConfigurationError: The port cannot be listened on.
     """
+    import prometheus_client
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        timeout = 10.0  # a client that sends nothing
-
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0] != "/metrics":
-                self.send_error(404)
-                return
-            body = metrics.to_text().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Logs nothing: a scrape is no event of the training."""
-
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(metrics)
+    if address == EVERY_ADDRESS and not socket.has_dualstack_ipv6():
+        address = "0.0.0.0"  # noqa: S104 (the same)
     try:
-        server = _Server(address, port, Handler)
+        server, _ = prometheus_client.start_http_server(port, address, registry)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(
             f"metrics_port: {address}:{port} cannot be listened on ({reason}); write another"
         ) from error
-    threading.Thread(target=server.serve_forever, daemon=True, name="metrics").start()
     return server

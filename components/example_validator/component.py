@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tensorflow_data_validation.anomalies.proto import custom_validation_config_pb2
 from tfx import types
 from tfx.components.example_validator import component
 from tfx.dsl.components.base import base_component, executor_spec
@@ -55,7 +54,6 @@ class ExampleValidator(component.ExampleValidator):
         statistics: types.BaseChannel,
         schema: types.BaseChannel,
         exclude_splits: Sequence[str] | None = None,
-        custom_validation_config: custom_validation_config_pb2.CustomValidationConfig | None = None,
         *,
         rules: ValidationRules | None = None,
         baseline: types.BaseChannel | None = None,
@@ -64,10 +62,10 @@ class ExampleValidator(component.ExampleValidator):
         """Constructs an ExampleValidator component.
 
         Args:
-          statistics: As in TFX, like all arguments up to `custom_validation_config`.
+          statistics: As in TFX 1.21, like all arguments up to `exclude_splits`; TFX 1.16
+            also takes validations in SQL.
           schema: Channel of `standard_artifacts.Schema`.
           exclude_splits: Splits that are not validated; none by default.
-          custom_validation_config: Validations in SQL.
           rules: What stops a run; by default missing columns and wrong types.
           baseline: Channel of the `anomalies` of the last run that was not stopped, for
             `rules.drift`.
@@ -77,7 +75,6 @@ class ExampleValidator(component.ExampleValidator):
             statistics=statistics,
             schema=schema,
             exclude_splits=json_utils.dumps(list(exclude_splits or [])),
-            custom_validation_config=custom_validation_config,
             rules=(rules or ValidationRules()).to_json(),
             baseline=baseline,
             stop_on_anomalies=stop_on_anomalies,

@@ -65,7 +65,6 @@ class Executor(executor.Executor):
                 schema,
                 previous_statistics=_read_statistics(baseline[0].uri, split) if baseline else None,
                 serving_statistics=by_split.get("eval") if split == "train" else None,
-                custom_validation_config=exec_properties.get(standard_component_specs.CUSTOM_VALIDATION_CONFIG_KEY),
             )
             for feature, reason in rules_lib.apply(anomalies, rules):
                 lines.append(f"{feature or 'all examples'} ({split}): {reason.description.strip()}")

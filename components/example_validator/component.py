@@ -62,8 +62,8 @@ class ExampleValidator(component.ExampleValidator):
         """Constructs an ExampleValidator component.
 
         Args:
-          statistics: As in TFX 1.21, like all arguments up to `exclude_splits`; TFX 1.16
-            also takes validations in SQL.
+          statistics: As in TFX 1.21, like all arguments up to `exclude_splits`; TFX
+            1.16 also takes validations in SQL.
           schema: Channel of `standard_artifacts.Schema`.
           exclude_splits: Splits that are not validated; none by default.
           rules: What stops a run; by default missing columns and wrong types.

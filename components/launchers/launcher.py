@@ -73,14 +73,21 @@ class Training:
     """A training, as its processes run it.
 
     Each runs `python -m tfx_distribute.trainer_module --job JOB_ADDRESS` with the
-    variables of `environment`, and with `TF_CONFIG` if there are several. It ends with
-    an exit code of `trainer_module.liveness.exit_codes`, which says whether another
-    start may help.
+    variables of `environment`, and with `TF_CONFIG` if there are several, which
+    `trainer_module.job.cluster.Cluster` makes. The variables at the top of that module
+    tell a process more.
+
+    The training ends with its chief and, if there is one, its evaluator; parameter
+    servers do not end by themselves. A process ends with an exit code of
+    `trainer_module.liveness.exit_codes`, which says whether another start may help. If
+    one fails for good, the others end with codes that allow another start: a final code
+    of any process decides.
 
     Attributes:
       name: Name of the training, the same for each attempt of a step: a DNS label of at
         most 43 characters.
-      job_address: Path or address of the `TrainingJob` document.
+      job_address: Path or address of the `TrainingJob` document, in a folder that may be
+        written to.
       distribution: Strategy and number of processes.
       environment: Environment variables of each process.
       max_restarts: How many times a platform may restart it by itself.

@@ -47,7 +47,7 @@ class SshLauncher(Launcher[SshSettings]):
         self.stop(has_time=True)
         if not failed:
             return State("succeeded")
-        code = max(failed, key=exit_codes.is_final)
+        code = max(failed, key=exit_codes.is_final)  # others end because of it
         return State("failed", failure=Failure(f"{failed[code]}: exit code {code}", exit_codes.is_final(code)))
 
     def stop(self, has_time):

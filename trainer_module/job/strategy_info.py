@@ -1,7 +1,6 @@
 """Lists the strategies and their properties. Imports no TensorFlow.
 
-A new strategy is built in `trainer_module.strategies.factory` and gets a row here;
-nothing else lists strategies.
+A new strategy is built in `trainer_module.strategies.factory` and gets a row here.
 """
 
 from dataclasses import dataclass

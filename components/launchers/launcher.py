@@ -86,8 +86,8 @@ class Training:
     Attributes:
       name: Name of the training, the same for each attempt of a step: a DNS label of at
         most 43 characters.
-      job_address: Path or address of the `TrainingJob` document, in a folder that may be
-        written to.
+      job_address: Path or address of the `TrainingJob` document, in a folder that may
+        be written to.
       distribution: Strategy and number of processes.
       environment: Environment variables of each process.
       max_restarts: How many times a platform may restart it by itself.

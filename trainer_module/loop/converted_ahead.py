@@ -26,7 +26,7 @@ from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 
 # Passed to `tf.function`. AutoGraph converts such functions separately.
 TRACED: tuple[Callable[..., Any], ...] = (
-    StepRunner._train,
+    StepRunner._train_on_all,
     StepRunner._evaluate,
     MeshStepRunner._gradients,
     MeshStepRunner._apply,
@@ -43,7 +43,7 @@ TRACED: tuple[Callable[..., Any], ...] = (
 )
 # Called by those.
 CALLED: tuple[Callable[..., Any], ...] = (
-    StepRunner._train,  # by the steps of a coordinator
+    StepRunner._train,
     StepRunner._take_step,
     StepRunner._run,
     StepRunner._zero_losses,

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -82,7 +83,8 @@ class EpochRunner:
             until = min(done + stretch, done + self._checkpoints.steps_until_due(self._counter.step), num_steps)
             count, started = until - done, time.monotonic()
             while done < until:
-                done += self._run_call(done, min(min_steps, until - done) if has_fixed_calls else until - done, calls_hooks)
+                max_steps = min(min_steps, until - done) if has_fixed_calls else until - done
+                done += self._run_call(done, max_steps, calls_hooks, until)
             elapsed = time.monotonic() - started
             # Grows gradually, because the time of the first call includes tracing.
             next_stretch = min(10 * count, int(count * self._step_runner.call_seconds / max(elapsed, 1e-9)))
@@ -174,8 +176,11 @@ class EpochRunner:
         if remark:
             self._counter.report(message=remark)
 
-    def _run_call(self, done: int, max_steps: int, calls_hooks: bool) -> int:
-        """Makes one TensorFlow call and returns the number of its steps."""
+    def _run_call(self, done: int, max_steps: int, calls_hooks: bool, until: int) -> int:
+        """Makes one TensorFlow call and returns the number of its steps.
+
+        Devices may still compute them, unless these are the last ones before `until`.
+        """
         self._profiler.start_if_due(self._counter.step)
         is_in_window = self._profiler.is_in_window(self._counter.step)
         if is_in_window and self._before_window is None:
@@ -183,7 +188,9 @@ class EpochRunner:
         count = min(max_steps, self._profiler.steps_until_end(self._counter.step) or max_steps)
         if calls_hooks:
             self._callbacks.on_train_batch_begin(done)
-        loss = self._train(count)
+        # Devices are not idle between two calls, unless someone looks at them there.
+        is_profiled = self._profiler.steps_until_end(self._counter.step) is not None
+        loss = self._train(count, waits=calls_hooks or is_profiled or done + count == until)
         if calls_hooks:  # callbacks may set the learning rate from it: the same in all processes
             with self._counter.meter.spending(self._agreeing):
                 loss = self._step_runner.agree(loss)[0]
@@ -201,12 +208,22 @@ class EpochRunner:
         shares = format_shares({activity: spent.share(activity) for activity in spent.seconds})
         self._counter.report(message=f"profile_steps: {shares}")
 
-    def _train(self, count: int) -> float:
-        """Makes the call, and counts its time by activity; returns the loss."""
+    def _train(self, count: int, waits: bool) -> Any:
+        """Makes the call, and counts its time by activity.
+
+        Args:
+          count: The number of its steps.
+          waits: True to wait until devices have computed them.
+
+        Returns:
+          The loss, a number or a scalar tensor.
+        """
         meter, began = self._counter.meter, time.time()
         with meter.spending("compute"):
             in_window = self._profiler.is_in_window(self._counter.step)
             loss, call_time = self._step_runner.train(count, exact_time=in_window)
+            if waits:
+                loss = float(loss)
         is_traced, self._is_traced = self._is_traced, True
         if call_time.begin:
             meter.move("compute", "other" if is_traced else "trace", call_time.begin - began)
@@ -282,12 +299,14 @@ class StepCounter:
             self.report()
             raise
 
-    def advance(self, count: int, loss: float) -> None:
-        """Adds `count` steps, of which the last had this loss."""
+    def advance(self, count: int, loss: Any) -> None:
+        """Adds `count` steps, of which the last had this loss, a number or a tensor."""
         is_first_call = self.step == self._start_step
         self.step += count
         self.enter_step()
         if is_first_call or self._reporter.due():  # the first report shows that training works
+            with self.meter.spending("compute"):  # a device may still compute it
+                loss = float(loss)
             self.report({"loss": loss})
 
     def enter(self, activity: str) -> None:

@@ -102,7 +102,7 @@ class StepRunner:
         if not model_adapter.applies_gradients:
             gradients_lib.prepare(model_adapter.optimizer, self._variables)
         eagerly = model_adapter.model.run_eagerly
-        self._train_function = self._train if eagerly else tf.function(self._train)
+        self._train_function = self._train_on_all if eagerly else tf.function(self._train_on_all)
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
         self._train_calls, self._eval_calls = Calls(self._check_accumulation), Calls()
         # Traced twice, since training and evaluation may have different metrics.
@@ -135,7 +135,7 @@ class StepRunner:
             )
         _open_iterators.extend((self._training, self._evaluation))
 
-    def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
+    def train(self, num_steps: int, exact_time: bool = False) -> tuple[Any, CallTime]:
         """Runs training steps.
 
         Args:
@@ -144,8 +144,8 @@ class StepRunner:
             wait for it.
 
         Returns:
-          The mean loss of the last step on this process's replicas, and the time of the
-          call.
+          The mean loss of the last step on this process's replicas, a number or a
+          scalar tensor that a device may still compute, and the time of the call.
         """
         sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
         begin, waits = 0.0, np.zeros(2)
@@ -153,14 +153,14 @@ class StepRunner:
         while steps_left:
             count = self._train_calls.next_count(steps_left)
             with self._warming_up(), self._train_calls.tracing():
-                loss, times = self._train_function(self._training, tf.constant(count), sample)
+                loss, times = self._train_function(tf.constant(count), sample)
             steps_left -= count
             call_begin, *call_waits = times.numpy()
             begin, waits = begin or call_begin, waits + call_waits
         train_counter = getattr(self._model_adapter.model, "_train_counter", None)
         if train_counter is not None:  # Keras 2: its TensorBoard callback reads the step from here
-            train_counter.assign_add(num_steps)
-        return float(loss), self._call_time(begin, *waits)
+            train_counter.assign_add(num_steps, read_value=False)
+        return loss, self._call_time(begin, *waits)
 
     def _call_time(self, begin: float, input_seconds: float, peers: float) -> CallTime:
         return CallTime(float(begin), float(input_seconds), float(peers) if self._measures_peers else None)
@@ -265,6 +265,10 @@ class StepRunner:
         per_replica = self._strategy.run(lambda value: value, args=(values,))
         return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, per_replica, axis=None)
 
+    def _train_on_all(self, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # An iterator in the arguments would take a fifth of the time of a short call.
+        return self._train(self._training, num_steps, sample)
+
     def _train(self, iterator: Iterator, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs training steps.
 
@@ -281,17 +285,20 @@ class StepRunner:
                 seconds += times
         else:
             # A condition in each step would take longer than the rest of a small one.
+            # Of the variables of a loop, TensorFlow keeps only int32 in the host's
+            # memory: for others, the host would wait for the device in each round.
+            microseconds = tf.zeros([2], tf.int32)
             for first in tf.range(0, num_steps, sample):
-                measured = tf.zeros([2], tf.float64)
+                measured = tf.zeros([2], tf.int32)
                 idle = step_timing.moment_after_device(self._strategy.experimental_local_results(losses))
                 with tf.control_dependencies([idle]):
                     for step in tf.range(tf.minimum(sample, num_steps - first)):
                         losses, times = self._take_step(iterator)
-                        measured = step_timing.choose(step == 0, times, measured)
-                seconds = step_timing.add(seconds, measured)
-            seconds *= step_timing.weight_of_measured(num_steps, sample)
+                        measured = step_timing.choose(step == 0, step_timing.to_microseconds(times), measured)
+                microseconds = step_timing.add(microseconds, measured)
+            seconds = step_timing.estimate(microseconds, num_steps, sample)
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
-        return loss, tf.concat([[begin], seconds], 0)
+        return loss, step_timing.join(begin, seconds)
 
     def _take_step(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
         """Runs a training step.

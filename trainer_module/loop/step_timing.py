@@ -104,6 +104,27 @@ def add(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
 
 
 @tf.autograph.experimental.do_not_convert
+def to_microseconds(seconds: tf.Tensor) -> tf.Tensor:
+    """Returns seconds as int32, which has room for half an hour."""
+    with tf.device("CPU:0"):
+        return tf.cast(seconds * 1e6, tf.int32)
+
+
+@tf.autograph.experimental.do_not_convert
+def estimate(microseconds: tf.Tensor, num_steps: tf.Tensor, sample: tf.Tensor) -> tf.Tensor:
+    """Returns the seconds of all steps from those of the measured ones."""
+    with tf.device("CPU:0"):
+        return tf.cast(microseconds, tf.float64) * 1e-6 * weight_of_measured(num_steps, sample)
+
+
+@tf.autograph.experimental.do_not_convert
+def join(begin: tf.Tensor, seconds: tf.Tensor) -> tf.Tensor:
+    """Returns a vector of times, in the host's memory."""
+    with tf.device("CPU:0"):
+        return tf.concat([[begin], seconds], 0)
+
+
+@tf.autograph.experimental.do_not_convert
 def choose(condition: tf.Tensor, times: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
     """Returns `times` or `otherwise`, chosen on the host; see `add`."""
     with tf.device("CPU:0"):

@@ -68,3 +68,31 @@ def test_a_process_that_is_asked_to_stop_at_another_step(runner, monkeypatch):
     with pytest.raises(PreemptedError, match="saved after training step 2"):
         run.run(0, 0, 10)
     assert len(saved()) == 2
+
+
+class Loss:
+    """Counts how often it is waited for."""
+
+    def __init__(self):
+        self.waits = 0
+
+    def __float__(self):
+        self.waits += 1
+        return 0.5
+
+
+@pytest.mark.parametrize(("hooked", "profiled", "waits"), [(False, False, 2), (True, False, 6), (False, True, 6)])
+def test_devices_are_waited_for_where_someone_looks_at_them(runner, hooked, profiled, waits):
+    """Otherwise they would be idle between short calls."""
+    run, _ = runner
+    loss = Loss()
+    run._step_runner.train.return_value = (loss, CallTime())
+    run._profiler.steps_until_end.return_value = 9 if profiled else None
+    run._stretch, run._step_runner.call_seconds = 3, 1e9  # so the next stretch has the rest
+    if not hooked:
+        run._callbacks = tf.keras.callbacks.CallbackList([], model=run._callbacks.model)
+    else:
+        run._callbacks.callbacks[0]._steps = 7
+    run.run(0, 0, 6)
+    assert run._step_runner.train.call_count == 6
+    assert loss.waits == waits

@@ -73,7 +73,7 @@ def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):
     adapter = factory.make(model_with(tf.keras.optimizers.SGD(0.1)), "f")
     step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
     step_runner.open(0)
-    train = step_runner._train_function.get_concrete_function(step_runner._training, tf.constant(1), tf.constant(16))
+    train = step_runner._train_function.get_concrete_function(tf.constant(1), tf.constant(16))
     bodies = [
         function for function in train.graph.as_graph_def().library.function if "while_body" in function.signature.name
     ]
@@ -81,6 +81,10 @@ def test_steps_that_are_not_measured_do_not_wait_for_the_device(monkeypatch):
     (step,) = [body for body in bodies if any(node.op == "IteratorGetNext" for node in body.node_def)]
     assert [node.op for node in group.node_def].count("Timestamp") == 1, "when the devices have computed the steps before"
     assert [node.op for node in step.node_def].count("Timestamp") == 2, "before the batch and after it"
+    (steps,) = [node for node in group.node_def if node.op == "While"]
+    (groups,) = [node for node in train.graph.as_graph_def().node if node.op == "While"]
+    of_loops = [*steps.attr["T"].list.type, *groups.attr["T"].list.type]
+    assert tf.float64.as_datatype_enum not in of_loops, "times would go to the device in each step, and back"
     assert not {"If", "StatelessIf"} & {node.op for node in step.node_def}, "which take long in a small step"
 
 

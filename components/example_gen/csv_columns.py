@@ -170,7 +170,8 @@ def _column_type(cells: pa.Array) -> ColumnType:
         return ColumnType.UNKNOWN
     if _cast(values, pa.int64()):
         return ColumnType.INT
-    numbers = _cast(values, pa.float64())
+    # Newer versions of pyarrow take +5 for a float only.
+    numbers = None if _has_only(values, b"0123456789+-") else _cast(values, pa.float64())
     # Integers beyond int64 make a column of texts; numbers such as 1e20 do not.
     if numbers and not pc.any(pc.greater_equal(pc.abs(numbers), 2.0**63)).as_py():
         return ColumnType.FLOAT
@@ -184,12 +185,16 @@ def _column_type(cells: pa.Array) -> ColumnType:
 
 def _cast(values: pa.Array, number_type: pa.DataType) -> pa.Array | None:
     """Parses texts as numbers; None if Python has to do it."""
-    if values.buffers()[2].to_pybytes().translate(None, _PLAIN[number_type]):
+    if not _has_only(values, _PLAIN[number_type]):
         return None
     try:
         return values.cast(number_type)
     except pa.ArrowInvalid:
         return None
+
+
+def _has_only(values: pa.Array, characters: bytes) -> bool:
+    return not values.buffers()[2].to_pybytes().translate(None, characters)
 
 
 def _to_lists(cells: pa.Array, column_type: ColumnType) -> pa.Array:

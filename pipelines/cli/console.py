@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -130,7 +130,8 @@ def _switch_handlers(streams: list[Any], to: Any) -> None:
     for handler in (handler for logger in loggers for handler in logger.handlers):
         handler = getattr(handler, "python_handler", handler)  # absl's
         if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
-            handler.setStream(to)
+            with suppress(AttributeError):  # such as dill's, which follows sys.stderr by itself
+                handler.setStream(to)
 
 
 class _Display(io.FileIO):

@@ -203,6 +203,7 @@ def test_columns_are_what_rows_are(tmp_path_factory, file):
         'x,y\n"1","a\rb"\n2,\n',
         "x,y\n",
         "x\n\ufeffa\n\ufeffb",
+        "x,y\n+5,+5\n7,1.5\n",
         "x,y\n" + "1,\n" * 50 + ",0.5\n" + "2,\n" * 50,
     ],
 )

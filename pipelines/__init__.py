@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.targets import Targets
     from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
     from tfx_distribute.pipelines.targets.kubeflow.settings import (
-        GangScheduling,
         KubeflowSettings,
         Secret,
         SecurityContext,
@@ -58,7 +57,6 @@ __all__ = [
     "ConfigurationError",
     "Data",
     "Evaluate",
-    "GangScheduling",
     "KubeflowSettings",
     "LocalSettings",
     "MachineSpec",
@@ -97,7 +95,7 @@ __getattr__, __dir__ = lazy_names.export(
         "..trainer_module.errors": ("ConfigurationError",),
         ".plan.run_plan": ("RunPlan",),
         ".python_api": ("compile_pipeline", "compile_spec", "load", "make_plan", "run"),
-        ".targets.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "SecurityContext", "Volume"),
+        ".targets.kubeflow.settings": ("KubeflowSettings", "Secret", "SecurityContext", "Volume"),
         ".targets.local.results": ("MetricResult", "RunResult"),
         ".targets.local.runner": ("NodeError",),
         ".targets.local.settings": ("LocalSettings",),

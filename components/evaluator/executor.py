@@ -97,10 +97,11 @@ class Executor(executor.Executor):
             tfma.load_validation_result(folder),
             has_baseline=bool(input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)),
         )
-        for metric in verdict.not_finite:
-            logging.warning("%s of the new model is not finite, and meets no threshold", metric)
-        for name in verdict.weightless:
-            logging.warning("The example weights%s add up to 0 or less: no threshold is met", f" on {name}" if name else "")
+        for metric in verdict.unusable:
+            logging.warning(
+                "%s of the new model meets no threshold: it is not finite, or the example weights add up to 0 or less",
+                metric,
+            )
         if verdict.unusable_baseline:
             unusable_baseline = f"its {verdict.unusable_baseline} is not finite"
         if unusable_baseline:

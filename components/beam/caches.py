@@ -11,7 +11,7 @@ data, this takes more time than the data do (`PipelineOptions.view_as`,
 `StateSampler.stop` of https://github.com/apache/beam/tree/v2.74.0/sdks/python).
 
 This changes private parts of Beam, so it does so for the versions only that it was
-compared with. It can go once Beam does it itself: docs/upstream.md.
+compared with. It can go once Beam does it itself.
 """
 
 import bz2

@@ -56,7 +56,7 @@ class Executor(executor.Executor):
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
         exec_properties_of_tfx, computing = _with_extractors(_with_total_weights(exec_properties))
         # For each batch, TensorFlow formats an error message that is never shown, with
-        # all values of the batch unless NumPy shortens them: docs/upstream.md.
+        # all values of the batch unless NumPy shortens them.
         with computing, np.printoptions(threshold=0):
             super().Do(input_dict, output_dict, exec_properties_of_tfx)
         blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)

@@ -209,18 +209,16 @@ class RunView:
             self._live.stop()
         logging.getLogger(_PACKAGE).removeHandler(self._warnings)
 
-    def node_started(self, node: str) -> None:
-        """Shows that a node has started."""
-        self._node, self._started, self._stages = node, time.monotonic(), (0, 0)
-        self._last_printed = self._started
-        self._tasks.clear()
-        self._show()
-
-    def node_ended(self, node: str, seconds: float, cached: bool) -> None:
-        """Prints the line of a finished node."""
-        duration = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
-        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<22}  ", duration))
-        self._node = ""
+    def on_node(self, node: str, seconds: float | None = None, cached: bool = False) -> None:
+        """Shows that a node has started, or prints the line of a finished one."""
+        if seconds is None:
+            self._node, self._started, self._stages = node, time.monotonic(), (0, 0)
+            self._last_printed = self._started
+            self._tasks.clear()
+        else:
+            duration = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
+            self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<22}  ", duration))
+            self._node = ""
         self._show()
 
     def node_failed(self, node: str, reason: str = "failed") -> None:

@@ -59,14 +59,13 @@ class JsonRunView:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def node_started(self, node: str) -> None:
-        """Prints that a node has started."""
-        self._node, self._started = node, time.monotonic()
-        self._printed_at.clear()
-        self._console.event("node_started", f"{node} has started", node=node)
-
-    def node_ended(self, node: str, seconds: float, cached: bool) -> None:
-        """Prints that a node has ended."""
+    def on_node(self, node: str, seconds: float | None = None, cached: bool = False) -> None:
+        """Prints that a node has started or, with its seconds, that it has ended."""
+        if seconds is None:
+            self._node, self._started = node, time.monotonic()
+            self._printed_at.clear()
+            self._console.event("node_started", f"{node} has started", node=node)
+            return
         message = f"{node}: cached" if cached else f"{node}: {seconds:.1f} s"
         self._console.event("node_ended", message, node=node, seconds=round(seconds, 3), cached=cached)
 

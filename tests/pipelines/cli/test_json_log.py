@@ -23,12 +23,12 @@ def test_events_of_a_run(monkeypatch):
     output, now = io.StringIO(), 0.0
     view = console.make_view(json_log.JsonConsole(file=output))
     monkeypatch.setattr(json_log.time, "monotonic", lambda: now)
-    view.node_started("Trainer")
+    view.on_node("Trainer")
     for step in range(1, 3600):
         now += 1.0
         view.training_progressed(CHIEF_TASK, Progress("train", step, 3600, 64.0, metrics={"loss": math.nan}, epochs=3))
     view.training_progressed(ClusterTask("worker", 0), Progress("train", 9, message="saved after training step 9"))
-    view.node_ended("Trainer", 3600.25, cached=False)
+    view.on_node("Trainer", 3600.25)
     view._console.print("failed", style="red")
     lines = output.getvalue().splitlines()
     first, *training, saved, ended, failed = [json.loads(line, parse_constant=pytest.fail) for line in lines]

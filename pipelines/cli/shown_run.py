@@ -51,7 +51,7 @@ def run(
 
         autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
 
-        with console_lib.make_view(console) as view:
+        with console_lib.RunView(console) as view:
 
             def show_node(node: str, seconds: float | None, cached: bool) -> None:
                 view.on_node(node, seconds, cached)

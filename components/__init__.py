@@ -34,26 +34,8 @@ if TYPE_CHECKING:
     from tfx_distribute.components.tuner.value_range import ValueRange as ValueRange
     from tfx_distribute.trainer_module.job.warm_start import WarmStart as WarmStart
 
-__all__ = [
-    "CsvExampleGen",
-    "Evaluator",
-    "ExampleValidator",
-    "ImageExampleGen",
-    "ImportExampleGen",
-    "ParquetExampleGen",
-    "Pusher",
-    "Search",
-    "Sharder",
-    "StatisticsGen",
-    "Trainer",
-    "Tuner",
-    "ValidationRules",
-    "ValueRange",
-    "WarmStart",
-]
-
 # Beam's worker processes import modules of this package, and must not load TFX.
-__getattr__, __dir__ = lazy_names.export(
+__all__, __getattr__, __dir__ = lazy_names.export(
     __name__,
     {
         ".evaluator.component": ("Evaluator",),

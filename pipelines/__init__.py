@@ -17,87 +17,50 @@ from typing import TYPE_CHECKING
 from tfx_distribute.trainer_module import lazy_names
 
 if TYPE_CHECKING:
-    from tfx_distribute.pipelines.plan.run_plan import RunPlan
-    from tfx_distribute.pipelines.python_api import compile_pipeline, compile_spec, load, make_plan, run
-    from tfx_distribute.pipelines.spec.beam import Beam
-    from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration
-    from tfx_distribute.pipelines.spec.pipeline import (
-        BaseModelSpec,
-        Change,
-        Data,
-        Evaluate,
-        Metric,
-        Notify,
-        Parameters,
-        PipelineSpec,
-        Push,
-        Shards,
-        Train,
-        Transform,
-        Validate,
-    )
-    from tfx_distribute.pipelines.spec.targets import Targets
-    from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
-    from tfx_distribute.pipelines.targets.kubeflow.settings import (
-        GangScheduling,
-        KubeflowSettings,
-        Secret,
-        SecurityContext,
-        Volume,
-    )
-    from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
-    from tfx_distribute.pipelines.targets.local.runner import NodeError
-    from tfx_distribute.pipelines.targets.local.settings import LocalSettings
-    from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-__all__ = [
-    "BaseModelSpec",
-    "Beam",
-    "Change",
-    "ConfigurationError",
-    "Data",
-    "Evaluate",
-    "GangScheduling",
-    "KubeflowSettings",
-    "LocalSettings",
-    "MachineSpec",
-    "Metric",
-    "MetricResult",
-    "NodeError",
-    "Notify",
-    "Parameters",
-    "PipelineSpec",
-    "Push",
-    "RunPlan",
-    "RunResult",
-    "Secret",
-    "SecurityContext",
-    "Shards",
-    "Targets",
-    "Toleration",
-    "Train",
-    "Transform",
-    "Tune",
-    "TuneValues",
-    "Validate",
-    "VertexSettings",
-    "Volume",
-    "compile_pipeline",
-    "compile_spec",
-    "load",
-    "make_plan",
-    "run",
-]
+    from tfx_distribute.pipelines.plan.run_plan import RunPlan as RunPlan
+    from tfx_distribute.pipelines.python_api import compile_pipeline as compile_pipeline
+    from tfx_distribute.pipelines.python_api import compile_spec as compile_spec
+    from tfx_distribute.pipelines.python_api import load as load
+    from tfx_distribute.pipelines.python_api import make_plan as make_plan
+    from tfx_distribute.pipelines.python_api import run as run
+    from tfx_distribute.pipelines.spec.beam import Beam as Beam
+    from tfx_distribute.pipelines.spec.machines import MachineSpec as MachineSpec
+    from tfx_distribute.pipelines.spec.machines import Toleration as Toleration
+    from tfx_distribute.pipelines.spec.pipeline import BaseModelSpec as BaseModelSpec
+    from tfx_distribute.pipelines.spec.pipeline import Change as Change
+    from tfx_distribute.pipelines.spec.pipeline import Data as Data
+    from tfx_distribute.pipelines.spec.pipeline import Evaluate as Evaluate
+    from tfx_distribute.pipelines.spec.pipeline import Metric as Metric
+    from tfx_distribute.pipelines.spec.pipeline import Notify as Notify
+    from tfx_distribute.pipelines.spec.pipeline import Parameters as Parameters
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec as PipelineSpec
+    from tfx_distribute.pipelines.spec.pipeline import Push as Push
+    from tfx_distribute.pipelines.spec.pipeline import Shards as Shards
+    from tfx_distribute.pipelines.spec.pipeline import Train as Train
+    from tfx_distribute.pipelines.spec.pipeline import Transform as Transform
+    from tfx_distribute.pipelines.spec.pipeline import Validate as Validate
+    from tfx_distribute.pipelines.spec.targets import Targets as Targets
+    from tfx_distribute.pipelines.spec.tune import Tune as Tune
+    from tfx_distribute.pipelines.spec.tune import TuneValues as TuneValues
+    from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings as KubeflowSettings
+    from tfx_distribute.pipelines.targets.kubeflow.settings import Secret as Secret
+    from tfx_distribute.pipelines.targets.kubeflow.settings import SecurityContext as SecurityContext
+    from tfx_distribute.pipelines.targets.kubeflow.settings import Volume as Volume
+    from tfx_distribute.pipelines.targets.local.results import MetricResult as MetricResult
+    from tfx_distribute.pipelines.targets.local.results import RunResult as RunResult
+    from tfx_distribute.pipelines.targets.local.runner import NodeError as NodeError
+    from tfx_distribute.pipelines.targets.local.settings import LocalSettings as LocalSettings
+    from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings as VertexSettings
+    from tfx_distribute.trainer_module.errors import ConfigurationError as ConfigurationError
 
 # `tfx-distribute --help` loads none of them.
-__getattr__, __dir__ = lazy_names.export(
+__all__, __getattr__, __dir__ = lazy_names.export(
     __name__,
     {
         "..trainer_module.errors": ("ConfigurationError",),
         ".plan.run_plan": ("RunPlan",),
         ".python_api": ("compile_pipeline", "compile_spec", "load", "make_plan", "run"),
-        ".targets.kubeflow.settings": ("GangScheduling", "KubeflowSettings", "Secret", "SecurityContext", "Volume"),
+        ".targets.kubeflow.settings": ("KubeflowSettings", "Secret", "SecurityContext", "Volume"),
         ".targets.local.results": ("MetricResult", "RunResult"),
         ".targets.local.runner": ("NodeError",),
         ".targets.local.settings": ("LocalSettings",),

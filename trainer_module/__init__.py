@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.user_code.module_loader import ModelContext as ModelContext
     from tfx_distribute.trainer_module.user_code.task import Task as Task
 
-__all__ = ["ModelContext", "Task", "get_strategy"]
-
 # `get_strategy` needs TensorFlow.
-__getattr__, __dir__ = lazy_names.export(
+__all__, __getattr__, __dir__ = lazy_names.export(
     __name__,
     {
         ".strategies.factory": ("get_strategy",),

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def export(package: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Makes the functions `__getattr__` and `__dir__` of a package's `__init__.py`.
+def export(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Makes `__all__`, `__getattr__` and `__dir__` of a package's `__init__.py`.
 
-    Type checkers and editors do not follow them: import the names in a block of
-    `if TYPE_CHECKING`, too, and list them in `__all__`.
+    Type checkers and editors do not follow them: import each name as itself in a block
+    of `if TYPE_CHECKING`, too.
 
     ```python
     names = {".pusher.component": ["Pusher"]}
-    __getattr__, __dir__ = lazy_names.export(__name__, names)
+    __all__, __getattr__, __dir__ = lazy_names.export(__name__, names)
     ```
 
     Args:
@@ -31,4 +33,4 @@ def export(package: str, names: Mapping[str, Sequence[str]]) -> tuple[Callable[[
     def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})
 
-    return load, list_names
+    return sorted(modules), load, list_names

@@ -56,7 +56,7 @@ class Executor(executor.Executor):
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
         exec_properties_of_tfx, computing = _with_extractors(_with_total_weights(exec_properties))
         # For each batch, TensorFlow formats an error message that is never shown, with
-        # all values of the batch unless NumPy shortens them: docs/upstream.md.
+        # all values of the batch unless NumPy shortens them.
         with computing, np.printoptions(threshold=0):
             super().Do(input_dict, output_dict, exec_properties_of_tfx)
         blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)
@@ -97,10 +97,11 @@ class Executor(executor.Executor):
             tfma.load_validation_result(folder),
             has_baseline=bool(input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)),
         )
-        for metric in verdict.not_finite:
-            logging.warning("%s of the new model is not finite, and meets no threshold", metric)
-        for name in verdict.weightless:
-            logging.warning("The example weights%s add up to 0 or less: no threshold is met", f" on {name}" if name else "")
+        for metric in verdict.unusable:
+            logging.warning(
+                "%s of the new model meets no threshold: it is not finite, or the example weights add up to 0 or less",
+                metric,
+            )
         if verdict.unusable_baseline:
             unusable_baseline = f"its {verdict.unusable_baseline} is not finite"
         if unusable_baseline:

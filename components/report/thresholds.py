@@ -18,9 +18,7 @@ from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, v
 from tensorflow_model_analysis.slicer import slicer_lib
 
 SliceKey = tuple[Any, ...]
-# Messages of a ValidationFailure.
-NOT_FINITE = "The metric is missing or not finite."
-NO_WEIGHT = "The example weights add up to 0 or less."
+_UNUSABLE = "The metric is missing or not finite, or the example weights add up to 0 or less."
 TOTAL_WEIGHT = "total_example_weight"  # the metric that `add_total_weights` adds
 _OVERALL: SliceKey = ()  # all examples
 
@@ -35,17 +33,14 @@ class Verdict:
     Attributes:
       validation: TFMA's document: the thresholds that are not met on each slice, and
         the overall result.
-      not_finite: The metrics with a threshold that are missing, NaN or infinite, such
-        as `Loss` or `Loss on hour=3`.
-      weightless: The slices whose example weights add up to 0 or less, so that no
-        threshold is met; the empty string stands for all examples.
+      unusable: The metrics with a threshold that are missing, NaN or infinite, or of
+        examples whose weights add up to 0 or less, such as `Loss` or `Loss on hour=3`.
       unusable_baseline: The metrics of the baseline that are missing, NaN or infinite,
         separated by commas; empty if all of them can be compared with.
     """
 
     validation: validation_result_pb2.ValidationResult
-    not_finite: tuple[str, ...] = ()
-    weightless: tuple[str, ...] = ()
+    unusable: tuple[str, ...] = ()
     unusable_baseline: str = ""
 
 
@@ -94,7 +89,7 @@ def judge(
     }
     cross_slice = [result for result in validation.metric_validations_per_slice if result.HasField("cross_slice_key")]
     unusable = _find_unusable_baselines(thresholds, slices) if has_baseline else {}
-    failures_per_slice, not_finite, weightless = {}, [], []
+    failures_per_slice, unusable_metrics = {}, []
     for slice_key, values in slices.items():
         ignores_baseline = slice_key in unusable or _OVERALL in unusable
         failures = [
@@ -109,13 +104,9 @@ def judge(
             value = values.candidate.get(key, math.nan)
             has_weight = weights.get((key.output_name, key.example_weighted), math.inf) > 0
             if limits_here and not (has_weight and math.isfinite(value)):
-                if has_weight:
-                    not_finite.append(_describe_metric(key, slice_key))
-                elif slice_name(slice_key) not in weightless:
-                    weightless.append(slice_name(slice_key))
-                message = NOT_FINITE if has_weight else NO_WEIGHT
+                unusable_metrics.append(_describe_metric(key, slice_key))
                 failures = [failure for failure in failures if _without_model(Key.from_proto(failure.metric_key)) != key]
-                failures += [_make_failure(key, value, limit, message) for limit in limits_here]
+                failures += [_make_failure(key, value, limit, _UNUSABLE) for limit in limits_here]
             elif has_baseline and not ignores_baseline:
                 failures += _judge_changes(key, value, values.baseline.get(key, math.nan), limits_here)
         failures_per_slice[slice_key] = failures
@@ -138,7 +129,7 @@ def judge(
     # If the baseline is not used on any slice, naming all slices would only repeat it.
     reported = {_OVERALL: unusable[_OVERALL]} if _OVERALL in unusable else unusable
     descriptions = [_describe_metric(key, slice_key) for slice_key, keys in reported.items() for key in keys]
-    return Verdict(corrected, tuple(not_finite), tuple(weightless), ", ".join(descriptions))
+    return Verdict(corrected, tuple(unusable_metrics), ", ".join(descriptions))
 
 
 def add_total_weights(config: config_pb2.EvalConfig) -> config_pb2.EvalConfig:

@@ -140,21 +140,14 @@ def _run(module: "Module", paths: "RunPaths", folder: "Path", console: "Console"
             console_lib.RunView(console) as view,
             runner.session(spec, module, paths, server, view.training_progressed, view.beam_progressed) as connection,
         ):
-
-            def on_node(event: runner.NodeStarted | runner.NodeEnded) -> None:
-                if isinstance(event, runner.NodeStarted):
-                    view.node_started(event.node)
-                else:
-                    view.node_ended(event.node, event.seconds, event.cached)
-
             try:
-                with trainings.prepare([*trainable.values()], module, paths, connection, folder, on_node) as train:
+                with trainings.prepare([*trainable.values()], module, paths, connection, folder, view.on_node) as train:
                     for index, combination in trainable.items():
                         title, started = f"{index + 1} {combination.label}", time.monotonic()
-                        view.node_started(title)
+                        view.on_node(title)
                         outcomes[index] = train(index + 1, combination)
                         if outcomes[index].measurement:
-                            view.node_ended(title, time.monotonic() - started, cached=False)
+                            view.on_node(title, time.monotonic() - started)
                         else:
                             view.node_failed(title, f"failed: {outcomes[index].reason}")
             except runner.NodeError as error:

@@ -23,7 +23,6 @@ from rich.text import Text
 
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import terminal
-from tfx_distribute.pipelines.cli.json_log import JsonConsole, JsonRunView
 from tfx_distribute.pipelines.cli.progress_line import (
     TimeLeft,
     format_seconds,
@@ -44,9 +43,7 @@ BAR_WIDTH = 20
 
 
 @contextmanager
-def redirect_output(
-    log: Path, verbose: bool = False, log_format: str = "text", to_stderr: bool = False, quiet: bool = False
-) -> Iterator[Console]:
+def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, quiet: bool = False) -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
     Output of C++ code is redirected, too, and that of a notebook, whose streams are not
@@ -55,7 +52,6 @@ def redirect_output(
     Args:
       log: The file.
       verbose: True to show the log to the user, too.
-      log_format: `json` for a console that prints JSON lines.
       to_stderr: True to show things to the user on standard error, because standard
         output is for a program.
       quiet: True to show nothing.
@@ -73,7 +69,7 @@ def redirect_output(
         target = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(original_stderr if to_stderr else original_stdout)
         display = io.BufferedWriter(_Display(target, "w"))
         stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
-    console = (JsonConsole if log_format == "json" else SafeConsole)(file=stream, highlight=False, soft_wrap=True)
+    console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
@@ -210,18 +206,16 @@ class RunView:
             self._live.stop()
         logging.getLogger(_PACKAGE).removeHandler(self._warnings)
 
-    def node_started(self, node: str) -> None:
-        """Shows that a node has started."""
-        self._node, self._started, self._stages = node, time.monotonic(), (0, 0)
-        self._last_printed = self._started
-        self._tasks.clear()
-        self._show()
-
-    def node_ended(self, node: str, seconds: float, cached: bool) -> None:
-        """Prints the line of a finished node."""
-        duration = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
-        self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<22}  ", duration))
-        self._node = ""
+    def on_node(self, node: str, seconds: float | None = None, cached: bool = False) -> None:
+        """Shows that a node has started, or prints the line of a finished one."""
+        if seconds is None:
+            self._node, self._started, self._stages = node, time.monotonic(), (0, 0)
+            self._last_printed = self._started
+            self._tasks.clear()
+        else:
+            duration = Text("cached", "cyan") if cached else Text(f"{seconds:.1f} s")
+            self._console.print(Text.assemble(("  ✓ ", "green"), f"{node:<22}  ", duration))
+            self._node = ""
         self._show()
 
     def node_failed(self, node: str, reason: str = "failed") -> None:
@@ -278,11 +272,6 @@ class RunView:
             cells.insert(2, ProgressBar(total=total, completed=done, width=BAR_WIDTH))
         row.add_row(*cells)
         self._live.update(row)
-
-
-def make_view(console: Console) -> "RunView | JsonRunView":
-    """Returns what shows a run on a console."""
-    return JsonRunView(console) if isinstance(console, JsonConsole) else RunView(console)
 
 
 def format_header(spec: PipelineSpec) -> Text:

@@ -45,7 +45,6 @@ from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.trainer_module import lines, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.reporting import process_log
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.notify.message import Ending
@@ -130,13 +129,6 @@ def json_schema() -> None:
 @click.option("--no-cache", is_flag=True, help="Run every component, even if an earlier run has its outputs.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
 @click.option(
-    "--log-format",
-    type=click.Choice(process_log.FORMATS),
-    default="text",
-    show_default=True,
-    help="Format of the output; json prints one object per line, for log collectors.",
-)
-@click.option(
     "--metrics-port",
     type=click.IntRange(1, 65535),
     help="Port on loopback that serves the progress of training as Prometheus text, at /metrics.",
@@ -149,7 +141,6 @@ def run(
     root: str | None,
     no_cache: bool,
     verbose: bool,
-    log_format: str,
     metrics_port: int | None,
     if_new: bool,
     backfill: str | None,
@@ -191,7 +182,7 @@ def run(
         paths.create()
     except ConfigurationError as error:
         notify.refuse_run(spec, str(error))
-    with console_lib.redirect_output(paths.log, verbose, log_format) as console:
+    with console_lib.redirect_output(paths.log, verbose) as console:
         console.print(console_lib.format_header(spec))
         ending = Ending(FAILED)
         try:

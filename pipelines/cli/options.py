@@ -9,7 +9,6 @@ import click
 from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.trainer_module.errors import TfxDistributeError
-from tfx_distribute.trainer_module.reporting import process_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -134,23 +133,17 @@ def refusing_errors() -> "Iterator[None]":
 
 
 def refuse(message: str) -> NoReturn:
-    """Prints an error message and ends the program with exit code `INVALID`.
-
-    It is one line of JSON if the command was given `--log-format json`.
-    """
-    _print_error(f"Error: {message}", "ERROR")
+    """Prints an error message and ends the program with exit code `INVALID`."""
+    _print_error(f"Error: {message}")
     sys.exit(INVALID)
 
 
 def warn(message: str) -> None:
     """Prints a warning to standard error, as `refuse` prints an error."""
-    _print_error(f"Warning: {message}", "WARNING")
+    _print_error(f"Warning: {message}")
 
 
-def _print_error(text: str, severity: str) -> None:
-    context = click.get_current_context(silent=True)
-    if context and context.params.get("log_format") == "json":
-        text = process_log.as_json({"event": "message"}, text, severity)
+def _print_error(text: str) -> None:
     with contextlib.suppress(OSError):  # the exit code remains
         click.echo(text, err=True)
 

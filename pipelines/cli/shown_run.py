@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
     from tfx_distribute.pipelines.targets.local.results import RunResult
-    from tfx_distribute.pipelines.targets.local.runner import NodeEnded, NodeStarted
     from tfx_distribute.trainer_module.job.cluster import ClusterTask
     from tfx_distribute.trainer_module.reporting.progress import Progress
 
@@ -52,16 +51,15 @@ def run(
 
         autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
 
-        with console_lib.make_view(console) as view:
+        with console_lib.RunView(console) as view:
 
-            def show_node(event: "NodeStarted | NodeEnded") -> None:
-                if isinstance(event, runner.NodeStarted):
-                    view.node_started(event.node)
+            def show_node(node: str, seconds: float | None, cached: bool) -> None:
+                view.on_node(node, seconds, cached)
+                if seconds is None:
                     return
-                view.node_ended(event.node, event.seconds, event.cached)
-                if (spec.data.require or spec.data.has_spans) and event.node.endswith("ExampleGen"):
+                if (spec.data.require or spec.data.has_spans) and node.endswith("ExampleGen"):
                     console_lib.print_data(console, paths)
-                if event.node == "ExampleValidator":
+                if node == "ExampleValidator":
                     console_lib.print_anomalies(console, paths)
 
             def show_training(task: "ClusterTask", progress: "Progress") -> None:

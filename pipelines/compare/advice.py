@@ -3,11 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from tfx_distribute.pipelines.compare.comparison import Measured, Outcome, efficiency, find_measured, find_series
+from tfx_distribute.pipelines.compare.comparison import Measured, Outcome, find_measured
 
-# Adding devices pays if each added one gives at least this part of the speed of one in
-# the smaller training.
-PAYS = 0.5
 # Parts of a step from which waiting for peers and waiting for examples are named.
 PEER_BOUND = 0.3
 INPUT_BOUND = 0.2
@@ -29,7 +26,7 @@ def advise(outcomes: Sequence[Outcome], train_steps: int) -> list[str]:
     measured = find_measured(outcomes)
     if not measured:
         return []
-    return [*_limits(measured, train_steps), *_scaling(outcomes), *_input_bound(measured), *_fastest(measured)]
+    return [*_limits(measured, train_steps), *_waits(measured), *_fastest(measured)]
 
 
 def _limits(measured: Sequence[Measured], train_steps: int) -> Iterator[str]:
@@ -48,43 +45,15 @@ def _limits(measured: Sequence[Measured], train_steps: int) -> Iterator[str]:
         )
 
 
-def _scaling(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Says how many devices still pay, and why more do not."""
-    for series in find_series(outcomes):
-        smaller = series[0]
-        for larger in series[1:]:
-            gain = larger[1].examples_per_second / smaller[1].examples_per_second
-            growth = larger[0].devices / smaller[0].devices
-            if growth > 1 and gain - 1 < PAYS * (growth - 1):
-                yield (
-                    f"{larger[0].label} does not pay: {gain:.2f} times the speed of {smaller[0].label} with {growth:.3g} "
-                    f"times the devices{''.join(f'; {reason}' for reason in _reasons(larger))}"
-                )
-                break
-            if growth > 1:
-                smaller = larger
-        if smaller is not series[0]:
-            yield (
-                f"{smaller[0].label} still pays: {efficiency(smaller, series[0]):.2f} of the speed per device of "
-                f"{series[0][0].label}"
-            )
-
-
-def _reasons(measured: Measured) -> Iterator[str]:
-    """Says why a training is not faster."""
-    combination, measurement = measured
-    if combination.processes > 1:
-        yield f"its {combination.processes} processes share this machine's cores"
-    if measurement.slowest:
-        yield measurement.slowest
+def _waits(measured: Sequence[Measured]) -> Iterator[str]:
+    """Names the trainings that wait most for other processes, and for examples."""
+    combination, measurement = max(measured, key=lambda each: each[1].wait_share or 0.0)
     if (measurement.wait_share or 0.0) >= PEER_BOUND:
-        yield f"{measurement.wait_share:.0%} of a step waits for peers, so try a larger per_replica_batch_size"
-    if (measurement.input_share or 0.0) >= INPUT_BOUND:
-        yield f"{measurement.input_share:.0%} of a step waits for examples"
-
-
-def _input_bound(measured: Sequence[Measured]) -> Iterator[str]:
-    """Names the training that waits most for examples."""
+        slowest = f"; {measurement.slowest}" if measurement.slowest else ""
+        yield (
+            f"{combination.label} waits for peers in {measurement.wait_share:.0%} of a step: try a larger "
+            f"per_replica_batch_size{slowest}"
+        )
     combination, measurement = max(measured, key=lambda each: each[1].input_share or 0.0)
     if (measurement.input_share or 0.0) >= INPUT_BOUND:
         yield (

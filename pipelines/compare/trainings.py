@@ -38,7 +38,7 @@ def prepare(
     paths: RunPaths,
     connection: Any,
     folder: Path,
-    on_node: runner.NodeListener = lambda event: None,
+    on_node: runner.NodeListener,
 ) -> Iterator[Callable[[int, Combination], Outcome]]:
     """Prepares the data once, and trains combinations within the block.
 

@@ -1,15 +1,13 @@
-"""Lists the machine types that Vertex AI offers for training, with CPUs and memory.
+"""Lists machine types of Vertex AI to choose from, with CPUs and memory.
 
-Plain data: importing this module imports neither TensorFlow nor an SDK. `find_smallest`
-chooses from it; a pipeline file may name any other machine type.
+Plain data: importing this module imports neither TensorFlow nor an SDK. Besides those
+that `find_smallest` chooses from, it has those that need another disk than the
+service's default; a pipeline file may name any other machine type.
 
 Sources, as of 2026:
 - names: the list of machine types in
   https://cloud.google.com/vertex-ai/docs/training/configure-compute#machine-types.
-  Left out: machines with accelerators that `accelerators` does not have.
 - CPUs and memory: https://cloud.google.com/compute/docs/general-purpose-machines,
-  https://cloud.google.com/compute/docs/compute-optimized-machines,
-  https://cloud.google.com/compute/docs/memory-optimized-machines,
   https://cloud.google.com/compute/docs/accelerator-optimized-machines and
   https://cloud.google.com/tpu/docs/v5e.
 - disks: https://cloud.google.com/compute/docs/disks/persistent-disks and
@@ -66,23 +64,14 @@ def _series(name: str, gib_per_cpu: float, sizes: tuple[int, ...], disks: tuple[
 MACHINE_TYPES: dict[str, MachineType] = {
     row.name: row
     for row in (
-        *_series("e2-standard", 4, (4, 8, 16, 32)),
-        *_series("e2-highmem", 8, (2, 4, 8, 16)),
-        *_series("e2-highcpu", 1, (16, 32)),
         *_series("n4-standard", 4, _N4_SIZES, _HYPERDISK),
         *_series("n4-highmem", 8, _N4_SIZES, _HYPERDISK),
         *_series("n4-highcpu", 2, _N4_SIZES, _HYPERDISK),
         *_series("n2-standard", 4, (4, 8, 16, 32, 48, 64, 80)),
         *_series("n2-highmem", 8, (2, 4, 8, 16, 32, 48, 64, 80)),
-        *_series("n2-highcpu", 1, (16, 32, 48, 64, 80)),
         *_series("n1-standard", 3.75, (4, 8, 16, 32, 64, 96)),
         *_series("n1-highmem", 6.5, (2, 4, 8, 16, 32, 64, 96)),
         *_series("n1-highcpu", 0.9, (16, 32, 64, 96)),
-        *_series("c2-standard", 4, (4, 8, 16, 30, 60)),
-        MachineType("m1-ultramem-40", 40, 961, (*_PD, "hyperdisk-balanced")),
-        MachineType("m1-ultramem-80", 80, 1922, (*_PD, "hyperdisk-balanced")),
-        MachineType("m1-ultramem-160", 160, 3844, (*_PD, "hyperdisk-balanced")),
-        MachineType("m1-megamem-96", 96, 1433.6, (*_PD, "hyperdisk-balanced")),
         *_series("g2-standard", 4, (4, 8, 12, 16, 24, 32, 48, 96), ("pd-ssd",)),
         MachineType("a2-highgpu-1g", 12, 85),
         MachineType("a2-highgpu-2g", 24, 170),

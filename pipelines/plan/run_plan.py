@@ -6,7 +6,6 @@ they are not guessed.
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from tfx_distribute.trainer_module.job import shard_plan as shards_lib
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     EVALUATOR,
-    TF_CONFIG,
     WORKER,
     Cluster,
     ClusterTask,
@@ -97,9 +95,9 @@ class RunPlan:
       summary: One line about the strategy.
       num_processes: Number of training processes.
       roles: Their roles, in the order in which they start.
-      tf_config: TF_CONFIG of each process, with ROLE and INDEX in place of its own, and
-        "..." in place of most addresses of a long list; None for a process that trains
-        alone, and where `launches` says what processes get.
+      tf_config: TF_CONFIG of each process, with ROLE and INDEX in place of its own;
+        None for a process that trains alone, and where `launches` says what processes
+        get.
       devices_per_process: Devices that each process trains on; None if the machine
         decides.
       num_replicas: Replicas that train in step; None if the machine decides.
@@ -198,7 +196,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
         search=_search(spec.tune.search, parameters.training_options, spec.trainer.hparams) if spec.tune else None,
-        launches=launches and _shorten_all(launches),
+        launches=launches,
         warnings=(
             *_warnings(spec, distribution, row, data, devices, replicas, batch),
             *(target.find_warnings() if target else ()),
@@ -253,23 +251,7 @@ def _tf_config(roles: Mapping[str, int]) -> str:
     addresses = ["127.0.0.1:PORT"] * sum(roles.values())
     document = json.loads(Cluster.of(roles, addresses).tf_config(ClusterTask("ROLE", 0)))
     document["task"]["index"] = "INDEX"
-    return _shorten(json.dumps(document))
-
-
-def _shorten(tf_config: str) -> str:
-    """Leaves the first and the last address of lists of more than three."""
-    return re.sub(r'\[("[^"]*"), (?:"[^"]*", ){2,}("[^"]*")\]', r'[\1, "...", \2]', tf_config)
-
-
-def _shorten_all(document: Any) -> Any:
-    """Shortens each TF_CONFIG within a document, such as those of a JobSet."""
-    if isinstance(document, dict):
-        if document.get("name") == TF_CONFIG:
-            return {**document, "value": _shorten(document["value"])}
-        return {key: _shorten_all(value) for key, value in document.items()}
-    if isinstance(document, list):
-        return [_shorten_all(value) for value in document]
-    return document
+    return json.dumps(document)
 
 
 def _data(

@@ -4,7 +4,6 @@ All options have Beam's own names.
 """
 
 import difflib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,22 +21,14 @@ class Runner:
 
     Attributes:
       name: Name of the runner in Beam.
-      required: Options that the runner needs.
-      optional: Other options that the runner accepts.
+      required: Settings that the runner needs.
+      optional: Other settings that the runner accepts.
     """
 
     name: str
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
 
-
-_WORKER_OPTIONS = (
-    "environment_config",
-    "environment_options",
-    "sdk_worker_parallelism",
-    "artifact_endpoint",
-    "job_server_timeout",
-)
 
 # Keeps TFX from packaging itself for workers, which takes seconds for each component
 # and which they would install with its dependencies: they are on this machine, or have
@@ -47,46 +38,16 @@ _ANSWER_SECONDS = 40
 # Options of Beam with which TFX does not package itself either.
 _PACKAGES = ("extra_packages", "setup_file", "requirements_file")
 
-# Sources: apache_beam.options.pipeline_options;
-# https://beam.apache.org/documentation/runners/capability-matrix/ and
-# https://cloud.google.com/dataflow/docs/reference/pipeline-options
 RUNNERS = {
     # Our own runner, by its path: Beam's DirectRunner first looks for another runner on
     # the internet.
     "direct": Runner("tfx_distribute.components.beam.direct_runner.DirectRunner", optional=("direct_num_workers",)),
-    "dataflow": Runner(
-        "DataflowRunner",
-        ("project", "region", "temp_location"),
-        (
-            "staging_location",
-            "num_workers",
-            "max_num_workers",
-            "machine_type",
-            "disk_size_gb",
-            "service_account_email",
-            "network",
-            "subnetwork",
-            "use_public_ips",
-            "dataflow_kms_key",
-            "sdk_container_image",
-        ),
-    ),
-    # Our own runner, by its path, whose workers in this process need a token. It takes
-    # the place of Beam's for Flink and Spark where they name a job service.
+    "dataflow": Runner("DataflowRunner", ("project", "region", "temp_location"), ("sdk_container_image",)),
+    # Our own runner, by its path, whose workers in this process need a token.
     "portable": Runner(
         "tfx_distribute.components.beam.portable_runner.PortableRunner",
         ("job_endpoint", "environment_type"),
-        _WORKER_OPTIONS,
-    ),
-    "flink": Runner(
-        "FlinkRunner",
-        ("flink_master",),
-        ("flink_version", "parallelism", "job_endpoint", "environment_type", *_WORKER_OPTIONS),
-    ),
-    "spark": Runner(
-        "SparkRunner",
-        ("spark_master_url",),
-        ("spark_version", "spark_rest_url", "job_endpoint", "environment_type", *_WORKER_OPTIONS),
+        ("environment_config",),
     ),
 }
 
@@ -94,7 +55,7 @@ RUNNERS = {
 class Beam(SpecModel):
     """Runner of the Beam pipelines of all components. Options have Beam's own names."""
 
-    runner: Literal["direct", "dataflow", "portable", "flink", "spark"] = "direct"
+    runner: Literal["direct", "dataflow", "portable"] = "direct"
     """Where Beam pipelines run; `direct` runs them on this machine, `portable` on a job
     service, such as that of Flink, Spark or Prism."""
     direct_num_workers: int = Field(1, ge=0)
@@ -106,70 +67,21 @@ class Beam(SpecModel):
     """Dataflow: the Google Cloud region."""
     temp_location: str | None = Field(None, pattern="^gs://")
     """Dataflow: Cloud Storage address of temporary files."""
-    staging_location: str | None = Field(None, pattern="^gs://")
-    """Dataflow: Cloud Storage address of the program; default below `temp_location`."""
-    num_workers: int | None = Field(None, ge=1)
-    """Dataflow: initial number of machines."""
-    max_num_workers: int | None = Field(None, ge=1)
-    """Dataflow: maximum number of machines."""
-    machine_type: str | None = None
-    """Dataflow: Compute Engine machine type."""
-    disk_size_gb: int | None = Field(None, ge=1)
-    """Dataflow: disk size of each machine, in GB."""
-    service_account_email: str | None = None
-    """Dataflow: service account of the machines."""
-    network: str | None = None
-    """Dataflow: Compute Engine network."""
-    subnetwork: str | None = None
-    """Dataflow: Compute Engine subnetwork."""
-    use_public_ips: bool | None = None
-    """Dataflow: whether the machines have external IP addresses."""
-    dataflow_kms_key: str | None = None
-    """Dataflow: key that encrypts data at rest."""
     sdk_container_image: str | None = None
     """Dataflow: image of the machines, with TFX and this package; default that of the
     pipeline's steps, if they have one."""
-    flink_master: str | None = None
-    """Flink: HOST:PORT of its REST service, or `[local]`."""
-    flink_version: str | None = None
-    """Flink: version of the cluster."""
-    parallelism: int | None = Field(None, ge=1)
-    """Flink: parallelism of the job."""
-    spark_master_url: str | None = None
-    """Spark: address of its master, or `local[4]`."""
-    spark_version: str | None = None
-    """Spark: major version of the cluster."""
-    spark_rest_url: str | None = None
-    """Spark: address of its REST service, for submitting without a local Spark."""
     job_endpoint: str | None = Field(None, pattern=beam_workers.ADDRESS)
-    """Portable, Flink, Spark: HOST:PORT of the job service."""
-    artifact_endpoint: str | None = Field(None, pattern=beam_workers.ADDRESS)
-    """Portable, Flink, Spark: HOST:PORT where the job service takes files; default the
-    address that it names itself."""
-    job_server_timeout: int | None = Field(None, ge=1)
-    """With `job_endpoint`: seconds that the job service has for each answer, default
-    40. Flink and Spark without it: seconds that the job service has which Beam starts,
-    default 300."""
+    """Portable: HOST:PORT of the job service."""
     environment_type: beam_workers.EnvironmentType | None = None
-    """Portable, Flink, Spark: how workers start, which run Python: as containers
-    (`DOCKER`) or processes (`PROCESS`) of the job service, in worker pools that run
-    already (`EXTERNAL`), or in this process (`LOOPBACK`)."""
+    """Portable: how workers start, which run Python: as containers (`DOCKER`) or
+    processes (`PROCESS`) of the job service, in worker pools that run already
+    (`EXTERNAL`), or in this process (`LOOPBACK`)."""
     environment_config: str | dict[str, Any] | None = None
-    """Portable, Flink, Spark: image of `DOCKER`, default that of the pipeline's steps;
-    program of `PROCESS`, such as `/opt/venv/bin/tfx-distribute-beam-worker` or
+    """Portable: image of `DOCKER`, default that of the pipeline's steps; program of
+    `PROCESS`, such as `/opt/venv/bin/tfx-distribute-beam-worker` or
     `{command: ..., env: {...}}`; HOST:PORT of the pool of `EXTERNAL`."""
-    environment_options: list[str] | None = None
-    """Portable, Flink, Spark: more options of the environment, such as
-    `process_variables=...`."""
-    sdk_worker_parallelism: int | None = Field(None, ge=0)
-    """Portable, Flink, Spark: Python processes of each worker."""
     options: dict[str, Scalar | list[str]] = Field(default_factory=dict)
-    """Any other Beam options, by name."""
-
-    @property
-    def names_job_service(self) -> bool:
-        """True if the pipeline goes to a job service that runs already."""
-        return self.job_endpoint is not None
+    """Any other Beam options, by name, such as `max_num_workers` of Dataflow."""
 
     @model_validator(mode="after")
     def _check_consistent(self) -> "Beam":
@@ -184,10 +96,8 @@ class Beam(SpecModel):
         if missing:
             raise ValueError(f"runner: {self.runner} needs {', '.join(missing)}")
         if self.environment_type:
-            beam_workers.check(self.environment_type, self.environment_config, self.environment_options or ())
-        is_here = beam_workers.is_loopback(self.job_endpoint or "")
-        environment_type = self.environment_type or _default_environment_type(self)
-        if self.names_job_service and environment_type == "LOOPBACK" and not is_here:
+            beam_workers.check(self.environment_type, self.environment_config)
+        if self.environment_type == "LOOPBACK" and not beam_workers.is_loopback(self.job_endpoint or ""):
             raise ValueError(
                 f"environment_type: the job service at {self.job_endpoint} reaches no worker in this process; write "
                 "EXTERNAL, PROCESS or DOCKER, or the job_endpoint of a job service on this machine"
@@ -217,41 +127,18 @@ def check_local(beam: Beam) -> None:
     """Checks that a pipeline with this setting can run on this machine.
 
     Raises:
-      ConfigurationError: It cannot run here, or Beam would listen on all network
-        interfaces and run any program that it receives there.
+      ConfigurationError: It cannot run here.
     """
     if beam.runner == "dataflow":
         raise ConfigurationError(
             "beam.runner: the machines of Dataflow cannot read this machine's files, where a local run keeps its artifacts; "
             "write runner: direct"
         )
-    if not beam.names_job_service and (beam.environment_type or _default_environment_type(beam)) == "LOOPBACK":
-        default = "" if beam.environment_type else f", the default for {beam.flink_master or beam.spark_master_url},"
-        raise ConfigurationError(
-            f"beam.environment_type: with LOOPBACK{default} Beam listens on all interfaces of this machine and runs "
-            "any program that it is sent; write environment_type: DOCKER or PROCESS, the job_endpoint of a job service on "
-            "this machine, or runner: direct"
-        )
-    if (beam.environment_type or _default_environment_type(beam)) == "DOCKER" and not _has_image(beam):
+    if beam.environment_type == "DOCKER" and not beam.environment_config:
         raise ConfigurationError(
             "beam.environment_config: is missing; Beam's own image has neither TFX nor tfx-distribute: write the name of "
             "an image that the Dockerfile builds"
         )
-
-
-def _has_image(beam: Beam) -> bool:
-    options = beam.environment_options or ()
-    return bool(beam.environment_config) or any(option.startswith("docker_container_image=") for option in options)
-
-
-def _default_environment_type(beam: Beam) -> str:
-    """Returns Beam's default environment: LOOPBACK for a cluster that Beam starts."""
-    if beam.runner not in ("portable", "flink", "spark"):
-        return ""
-    starts_cluster = beam.flink_master in ("[local]", "[auto]") or re.fullmatch(
-        r"local(\[.+\])?", beam.spark_master_url or ""
-    )
-    return "LOOPBACK" if starts_cluster else "DOCKER"
 
 
 def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path | None = None) -> list[str]:
@@ -275,26 +162,17 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
         if beam.runner == "dataflow":
             values["sdk_container_image"] = beam.sdk_container_image or image
         else:
-            if beam.names_job_service:
-                values["environment_type"] = beam.environment_type or _default_environment_type(beam)
-                values["job_server_timeout"] = beam.job_server_timeout or _ANSWER_SECONDS
-            values["environment_config"] = _make_environment_config(beam, image, module_folder)
+            folder = str(module_folder) if module_folder else None
+            config = beam.environment_config or (image if beam.environment_type == "DOCKER" else None)
+            values["environment_config"] = beam_workers.format_config(beam.environment_type, config, folder)
         names = (*runner.required, *runner.optional)
-        options = [option for name in names for option in _format_option(name, values[name])]
-        name = (RUNNERS["portable"] if beam.names_job_service else runner).name
-        arguments = [f"--runner={name}", *options]
-        if beam.runner != "dataflow" and not any(beam.options.get(name) for name in _PACKAGES):
-            arguments.append(_NO_PACKAGE)
+        arguments = [f"--runner={runner.name}", *(option for name in names for option in _format_option(name, values[name]))]
+        if beam.runner == "portable":
+            if "job_server_timeout" not in beam.options:
+                arguments.append(f"--job_server_timeout={_ANSWER_SECONDS}")
+            if not any(beam.options.get(name) for name in _PACKAGES):
+                arguments.append(_NO_PACKAGE)
     return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]
-
-
-def _make_environment_config(beam: Beam, image: str | None, module_folder: Path | None) -> str | None:
-    environment_type = beam.environment_type or _default_environment_type(beam)
-    if environment_type == "DOCKER" and not _has_image(beam):
-        return image
-    return beam_workers.format_config(
-        environment_type, beam.environment_config, str(module_folder) if module_folder else None
-    )
 
 
 def _format_option(name: str, value: Any) -> list[str]:

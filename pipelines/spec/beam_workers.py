@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 EnvironmentType = Literal["DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"]
@@ -11,32 +11,23 @@ Config = str | dict[str, Any]
 ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}$"
 WORKER_COMMAND = "tfx-distribute-beam-worker"
 _LOOPBACK_HOSTS = re.compile(r"^(localhost|127\.[\d.]+|\[::1\])$")
-# Beam's other way to write each; it refuses both at once.
-_OPTIONS = {"PROCESS": "process_command", "EXTERNAL": "external_service_address", "DOCKER": "docker_container_image"}
 _KEYS = {"PROCESS": "command", "EXTERNAL": "url"}
 
 
-def check(environment_type: EnvironmentType, config: Config | None, options: Sequence[str]) -> None:
+def check(environment_type: EnvironmentType, config: Config | None) -> None:
     """Checks that a way to start workers is complete.
 
     Args:
       environment_type: Beam's `environment_type`.
       config: Beam's `environment_config`; None if it is not given.
-      options: Beam's `environment_options`.
 
     Raises:
       ValueError: It is not; the message says what to write.
     """
-    names = {option.partition("=")[0] for option in options}
     if environment_type == "LOOPBACK":
         if config is not None:
             raise ValueError("environment_config: LOOPBACK has none: its workers are in this process; leave it out")
         return
-    option = _OPTIONS[environment_type]
-    if option in names:
-        if config is not None:
-            raise ValueError(f"environment_config: environment_options has {option}, too; leave out one of them")
-        config = next(item.partition("=")[2] for item in options if item.startswith(f"{option}="))
     if environment_type == "DOCKER":
         if isinstance(config, dict):
             raise ValueError("environment_config: DOCKER takes the name of an image; write it as text")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -48,9 +48,6 @@ Quantity = Annotated[
 ]
 
 
-BootDiskType = Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"]
-
-
 class Toleration(SpecModel):
     """A taint of Kubernetes nodes to tolerate; the fields are Kubernetes's own."""
 
@@ -83,12 +80,6 @@ class MachineSpec(SpecModel):
     """Topology of a TPU slice, such as `2x4`."""
     spot: bool = False
     """True for a spot machine, which costs less and can be taken away at any time."""
-    boot_disk_type: BootDiskType | None = None
-    """Disk type on Vertex AI, if training is a CustomJob; ignored elsewhere. Default:
-    that of `targets.vertex`."""
-    boot_disk_size_gb: int | None = Field(None, ge=100, le=64000)
-    """Disk size in GB on Vertex AI, if training is a CustomJob; ignored elsewhere.
-    Default: that of `targets.vertex`."""
     shared_memory: Quantity | None = None
     """Size of `/dev/shm`, which NCCL uses. Default with accelerators: limited only by
     `memory`."""

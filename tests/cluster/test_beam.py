@@ -90,9 +90,10 @@ def start_job_service(namespace: Namespace, name: str, example: str) -> str:
 
 
 def portable(endpoint: str, environment: str, config: str | None = None) -> dict[str, object]:
-    shared = {"runner": "portable", "job_endpoint": endpoint, "artifact_endpoint": endpoint, "environment_type": environment}
-    # For a machine that does other things, too.
-    return {**shared, "job_server_timeout": 240, **({"environment_config": config} if config else {})}
+    # The time is for a machine that does other things, too.
+    options = {"artifact_endpoint": endpoint, "job_server_timeout": 240}
+    shared = {"runner": "portable", "job_endpoint": endpoint, "environment_type": environment, "options": options}
+    return {**shared, **({"environment_config": config} if config else {})}
 
 
 def external(endpoint: str) -> dict[str, object]:

@@ -73,11 +73,6 @@ def test_an_unknown_service_account(start, namespace, caplog):
     check_ends_at_once(start(service_account="nobody"), namespace, caplog, *words)
 
 
-def test_an_unknown_priority_class(start, namespace, caplog):
-    words = ("no PriorityClass with name nobody was found", "create the class")
-    check_ends_at_once(start(pod={"priorityClassName": "nobody"}), namespace, caplog, *words)
-
-
 def test_a_restricted_namespace_refuses_root(start, namespace, caplog):
     with restricted(namespace):
         launch = start(security_context=SecurityContext(run_as_non_root=False))

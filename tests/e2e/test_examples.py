@@ -41,13 +41,6 @@ def test_images(command, request, tmp_path):
     assert "runs/images/serving, 7 of 9 weights" in finished.output
 
 
-def test_search_on_taxi(command, request):
-    finished = command("run", request.config.rootpath / "examples" / "taxi" / "tune.yaml")
-    assert finished.code == 0, finished.output
-    assert "4 epochs, continues trial" in finished.output
-    assert finished.output.count("628  ") >= 3, "the best of the trials train to the end"
-
-
 def test_text(command, request, tmp_path):
     _, model = run(command, request, tmp_path, "text")
     assert np.argmax(ask(model, text=b"Create a coroutine and schedule it in the event loop.")["outputs"]) == 0

@@ -16,7 +16,7 @@ WORKER = Path(sys.executable).with_name("tfx-distribute-beam-worker")
 
 def settings(endpoint: str) -> list[dict[str, object]]:
     # Waits longer for workers than the default: other tests run at the same time.
-    shared = {"runner": "portable", "job_endpoint": endpoint, "job_server_timeout": 120}
+    shared = {"runner": "portable", "job_endpoint": endpoint, "options": {"job_server_timeout": 120}}
     return [
         {**shared, "environment_type": "LOOPBACK"},
         {**shared, "environment_type": "PROCESS", "environment_config": str(WORKER)},

@@ -58,12 +58,8 @@ def test_digits(command, request, root, strategy):
     assert {log.stem for log in Path(logs).glob("*-?.log")} == CELLS[strategy][1]
 
 
-MORE = ("jit_compile=true", "gradient_accumulation_steps=2", "steps_per_execution=10")
-
-
-@pytest.mark.parametrize(("keras_version", "more"), [(2, MORE), (3, ())])
-def test_digits_as_a_task(command, request, root, keras_version, more):
+def test_digits_as_a_task_of_keras_3(command, request, root):
     pipeline = request.config.rootpath / "examples" / "digits" / "task.yaml"
-    done = run(command, root, pipeline, "mirrored", "epochs=30", f"keras_version={keras_version}", *more)
+    done = run(command, root, pipeline, "mirrored", "epochs=30", "keras_version=3")
     assert done.code == 0, done.output
     assert re.search(r"SparseCategoricalAccuracy +0\.9[5-9]\d* +>= 0\.95  met", done.output)

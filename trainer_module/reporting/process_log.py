@@ -13,7 +13,6 @@ from typing import Any
 # Cloud and most log collectors know: `severity`, `message`, `time`. Source:
 # https://cloud.google.com/logging/docs/structured-logging#special-payload-fields
 FORMAT_VARIABLE = "TFX_DISTRIBUTE_LOG_FORMAT"
-FORMATS = ("text", "json")
 
 # Not from `logging.getLogger`: `logging.config.dictConfig` and `fileConfig` in a user's
 # module disable all loggers that exist, and the reason of a failure would be lost.

@@ -11,7 +11,6 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS
 from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     EVALUATOR,
@@ -49,11 +48,6 @@ class JobSet(JobKind):
 
     def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
         """Makes the spec of a JobSet; see `JobKind`."""
-        if settings.scheduling_policy is not None:
-            raise ConfigurationError(
-                "targets.kubeflow.gang_scheduling: is the Training Operator's, and this cluster has JobSets; write the "
-                "queue of Kueue, which admits all pods or none, or leave gang_scheduling out"
-            )
         roles = replicas_of_roles(training.distribution)
         tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
         name = training.name  # also the subdomain of its pods' addresses

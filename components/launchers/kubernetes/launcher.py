@@ -54,13 +54,8 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def __init__(self, settings: KubernetesSettings):
         super().__init__(settings)
-        training = settings.training
-        if training in JOB_KINDS:
-            self._kinds = [JOB_KINDS[training]]
-        elif settings.scheduling_policy is not None:  # which only the Training Operator has
-            self._kinds = [JOB_KINDS[TFJob.name]]
-        else:
-            self._kinds = list(JOB_KINDS.values())
+        chosen = JOB_KINDS.get(settings.training)
+        self._kinds = [chosen] if chosen else list(JOB_KINDS.values())
         self._training: Training | None = None
         self._jobs: JobClient | None = None
         self._log: ChiefLog | None = None

@@ -45,7 +45,6 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         r"violates PodSecurity",
         "write what the namespace asks for in targets.kubeflow.security_context, or run in another namespace",
     ),
-    (r"no PriorityClass", "create the class, or write another targets.kubeflow.gang_scheduling.priority_class"),
     (
         r"serviceaccount .*not found",
         "create it in the namespace, or name another targets.kubeflow.service_account",

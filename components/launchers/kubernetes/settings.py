@@ -25,8 +25,6 @@ class KubernetesSettings(LauncherSettings):
         step.
       labels: Labels of the job.
       queue: Local queue of Kueue; None without Kueue.
-      scheduling_policy: The Training Operator's schedulingPolicy, with which all pods
-        of a TFJob start together; None if each pod starts by itself.
     """
 
     worker: Mapping[str, Any]
@@ -35,7 +33,6 @@ class KubernetesSettings(LauncherSettings):
     training: Literal["auto", "step", "pods", "jobset", "tfjob"] = "auto"
     labels: Mapping[str, str] = field(default_factory=dict)
     queue: str | None = None
-    scheduling_policy: Mapping[str, Any] | None = None
 
     LAUNCHER: ClassVar[str] = "kubernetes"
     ELSEWHERE: ClassVar[str] = "pods"

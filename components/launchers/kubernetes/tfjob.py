@@ -38,21 +38,17 @@ class TFJob(JobKind):
 
     def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
         """Makes the spec of a TFJob; see `JobKind`."""
-        policy: Document = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
         roles = replicas_of_roles(training.distribution)
-        templates = {role: complete_pod_template(role, training, settings, step) for role in roles}
-        if settings.scheduling_policy is not None:
-            policy["schedulingPolicy"] = {"minAvailable": sum(roles.values()), **settings.scheduling_policy}
-            # The operator passes it on to Volcano's PodGroup alone: without Volcano,
-            # and for preemption between pods, their own class counts.
-            if priority_class := settings.scheduling_policy.get("priorityClass"):
-                for template in templates.values():
-                    template["spec"].setdefault("priorityClassName", priority_class)
         # The end of any pod ends the TFJob, which the launcher starts again.
         replicas = {
-            REPLICA_TYPES[role]: {"replicas": count, "restartPolicy": "Never", "template": templates[role]}
+            REPLICA_TYPES[role]: {
+                "replicas": count,
+                "restartPolicy": "Never",
+                "template": complete_pod_template(role, training, settings, step),
+            }
             for role, count in roles.items()
         }
+        policy = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
         return {"runPolicy": policy, "tfReplicaSpecs": replicas}
 
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:

@@ -55,11 +55,6 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
             f"beam.runner: the machines of {spec.beam.runner} reach nothing at {settings.pipeline_root}; write runner: "
             "direct, or a gs:// pipeline_root"
         )
-    if settings.gang_scheduling and settings.training == "jobset":
-        raise ConfigurationError(
-            "targets.kubeflow.gang_scheduling: is the Training Operator's, and has no effect with training: jobset; write "
-            "the queue of Kueue, which admits all pods or none, or training: tfjob"
-        )
     machine_checks.check_waiting_step(spec.resources, settings.training)
     machine_checks.check_all(spec.resources, settings.platform)
     distribution = spec.trainer.parameters.distribution

@@ -49,19 +49,6 @@ class SecurityContext(SpecModel):
     allows that; null to leave volumes as they are."""
 
 
-class GangScheduling(SpecModel):
-    """Starts all pods of a training or none, with Volcano or the scheduler plugins."""
-
-    min_available: int | None = Field(None, ge=1)
-    """Number of pods that must fit at once; default all."""
-    queue: names.Name | None = None
-    """Queue of Volcano."""
-    priority_class: names.Name | None = None
-    """Priority class of the pods."""
-    schedule_timeout_seconds: int | None = Field(None, ge=0)
-    """Seconds to wait for free capacity."""
-
-
 class KubeflowSettings(RemoteSettings):
     """Settings of Kubeflow Pipelines.
 
@@ -107,10 +94,6 @@ class KubeflowSettings(RemoteSettings):
     """Annotations of all pods, such as those that autoscalers or meshes read."""
     queue: names.QueueName | None = None
     """Local queue of Kueue that admits training."""
-    gang_scheduling: GangScheduling | None = None
-    """How pods of a TFJob start together. The Training Operator ignores it unless it
-    runs with `--gang-scheduler-name`; with that option, it starts all pods together
-    even without this setting. JobSets have none."""
     active_deadline_seconds: int | None = Field(None, ge=1)
     """Seconds after which a training in pods has failed. Waiting in a queue does not
     count."""

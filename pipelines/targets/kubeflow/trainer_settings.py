@@ -25,13 +25,7 @@ def launcher(
     """
     worker = pods.make_machine(machine_of(resources, trainer), settings.platform)
     server = pods.make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
-    pod, gang = pods.make_pod_settings(settings), settings.gang_scheduling
-    policy = {
-        "minAvailable": gang and gang.min_available,
-        "queue": gang and gang.queue,
-        "priorityClass": gang and gang.priority_class,
-        "scheduleTimeoutSeconds": gang and gang.schedule_timeout_seconds,
-    }
+    pod = pods.make_pod_settings(settings)
     return KubernetesSettings(
         name=name,
         worker=make_pod_template(worker, pod),
@@ -40,7 +34,6 @@ def launcher(
         training_dir=settings.training_dir,
         labels=settings.labels,
         queue=settings.queue,
-        scheduling_policy=None if gang is None else {key: value for key, value in policy.items() if value is not None},
         start_timeout_seconds=settings.start_timeout_seconds,
         active_deadline_seconds=settings.active_deadline_seconds,
     )

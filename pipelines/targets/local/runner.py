@@ -9,7 +9,6 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from unittest import mock
@@ -41,32 +40,6 @@ from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 from tfx_distribute.trainer_module.user_code import user_exit
 
 
-@dataclass(frozen=True)
-class NodeStarted:
-    """A node of the pipeline starts.
-
-    Attributes:
-      node: The node's id.
-    """
-
-    node: str
-
-
-@dataclass(frozen=True)
-class NodeEnded:
-    """A node of the pipeline has ended.
-
-    Attributes:
-      node: The node's id.
-      seconds: Duration in seconds.
-      cached: True if its outputs are those of an earlier run.
-    """
-
-    node: str
-    seconds: float
-    cached: bool
-
-
 class NodeError(Exception):
     """A node of the pipeline failed; `__cause__` is the exception that it raised.
 
@@ -80,7 +53,13 @@ class NodeError(Exception):
         self.node, self.rejection = node, rejection
 
 
-NodeListener = Callable[[NodeStarted | NodeEnded], None]
+# Called with a node, its seconds, and True if its outputs are those of an earlier run;
+# before the node runs, the seconds are None.
+NodeListener = Callable[[str, float | None, bool], None]
+
+
+def _ignore_node(node: str, seconds: float | None, cached: bool) -> None:
+    pass
 
 
 class LocalRunner(local_dag_runner.LocalDagRunner):
@@ -99,7 +78,7 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
     def __init__(
         self,
         parameters: Mapping[str, int | float | str] | None = None,
-        listener: NodeListener = lambda event: None,
+        listener: NodeListener = _ignore_node,
         run_id: str | None = None,
     ):
         super().__init__()
@@ -136,7 +115,7 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         for name, node in nodes.items():
             if name not in selected:
                 continue
-            self._listener(NodeStarted(name))
+            self._listener(name, None, False)
             start = time.monotonic()
             try:
                 with _without_watchers():
@@ -149,7 +128,7 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
                 raise NodeError(name, _find_rejection(error)) from error
             if execution is not None:
                 self.executions[name] = execution
-            self._listener(NodeEnded(name, time.monotonic() - start, cached))
+            self._listener(name, time.monotonic() - start, cached)
 
 
 def _find_rejection(error: BaseException) -> str:
@@ -199,7 +178,7 @@ def run(
     paths: RunPaths,
     server: ForkServer | None = None,
     enable_cache: bool = True,
-    on_node: NodeListener = lambda event: None,
+    on_node: NodeListener = _ignore_node,
     on_training: local_launcher.ProgressListener = lambda task, progress: None,
     on_beam: Callable[[int, int], None] = lambda done, total: None,
 ) -> results.RunResult:

@@ -22,8 +22,15 @@ _SLOW_WITH_GPUS = "n1-highmem-2"
 # The service's, which some machines do not start from. Source:
 # https://cloud.google.com/vertex-ai/docs/training/configure-compute#boot_disk_options
 _DEFAULT_DISK = "pd-ssd"
-_DISK = ("boot_disk_type", "boot_disk_size_gb")
-_POOLS_ONLY = ("reservation", "tensorboard", "timeout", "scheduling_strategy", "max_wait_duration", *_DISK)
+_POOLS_ONLY = (
+    "reservation",
+    "tensorboard",
+    "timeout",
+    "scheduling_strategy",
+    "max_wait_duration",
+    "boot_disk_type",
+    "boot_disk_size_gb",
+)
 
 
 def launcher_settings(
@@ -55,8 +62,8 @@ def launcher_settings(
         reduction_server={"machine_type": settings.reduction_server_machine_type},
         reduction_server_replica_count=settings.reduction_server_replica_count,
         training="custom_job" if needs_pools else settings.training,
-        disk_spec=_make_disk_spec(worker, worker_spec, settings),
-        parameter_server_disk_spec=_make_disk_spec(parameter_server, parameter_server_spec, settings),
+        disk_spec=_make_disk_spec(worker_spec, settings),
+        parameter_server_disk_spec=_make_disk_spec(parameter_server_spec, settings),
         scheduling=_make_scheduling(worker, settings),
         service_account=settings.service_account,
         network=settings.network,
@@ -82,7 +89,7 @@ def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = 
     """
     if machine_checks.is_tpu(machine):
         return f"TPU ({machine.accelerator})"
-    lacks = [name for name in ("machine_type", "spot", *_DISK) if getattr(machine, name)]
+    lacks = [name for name in ("machine_type", "spot") if getattr(machine, name)]
     lacks += [name for name in _POOLS_ONLY if settings and getattr(settings, name) is not None]
     return next(iter(lacks), "")
 
@@ -143,9 +150,12 @@ def find_machine_type(machine: MachineSpec) -> str:
     return smallest.name
 
 
-def _make_disk_spec(machine: MachineSpec, spec: Mapping[str, Any], settings: VertexSettings) -> dict[str, str | int]:
+def _make_disk_spec(spec: Mapping[str, Any], settings: VertexSettings) -> dict[str, str | int]:
     """Returns the disk of a pool; names its type if the usual one does not suit."""
-    values = {name: getattr(machine, name) or getattr(settings, name) for name in _DISK}
+    values: dict[str, Any] = {
+        "boot_disk_type": settings.boot_disk_type,
+        "boot_disk_size_gb": settings.boot_disk_size_gb,
+    }
     row = machine_types.MACHINE_TYPES.get(spec["machine_type"])
     if row and _DEFAULT_DISK not in row.boot_disk_types:
         values["boot_disk_type"] = values["boot_disk_type"] or row.boot_disk_types[0]

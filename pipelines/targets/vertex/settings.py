@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from tfx_distribute.pipelines.spec.machines import BootDiskType
 from tfx_distribute.pipelines.targets.settings import RemoteSettings
 
 Label = Annotated[str, Field(pattern=r"^[a-z][-_a-z0-9]{0,62}$")]
@@ -51,12 +50,10 @@ class VertexSettings(RemoteSettings):
     """Where training runs: `step` is the Trainer's own step, `custom_job` the worker
     pools of a CustomJob, and `auto` the step if training is one process on a machine
     that a step can have."""
-    boot_disk_type: BootDiskType | None = None
-    """Disk type of training machines that have none of their own under `resources`;
-    default that of Vertex AI."""
+    boot_disk_type: Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"] | None = None
+    """Disk type of training machines; default one that the machine starts from."""
     boot_disk_size_gb: int | None = Field(None, ge=100, le=64000)
-    """Disk size, in GB, of training machines that have none of their own under
-    `resources`; default 100."""
+    """Disk size of training machines, in GB; default 100."""
     scheduling_strategy: Literal["STANDARD", "FLEX_START"] | None = None
     """How Vertex AI gets the training machines: `STANDARD`, or `FLEX_START` to wait
     until all of them are available. Spot machines are `resources.Trainer.spot`."""

@@ -1,23 +1,17 @@
 """Compares what Beam remembers with what it would find out again."""
 
-import bz2
 import functools
 import gc
 import inspect
-import random
-import sys
 import types
 import weakref
 
 import apache_beam as beam
 import pytest
 import tensorflow_data_validation  # noqa: F401 (has DoFns)
-from apache_beam.internal import cloudpickle_pickler
-from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.worker import statecache, statesampler
-from apache_beam.transforms import core, userstate
-from apache_beam.typehints.typecheck import AbstractDoFnWrapper
+from apache_beam.runners.worker import statesampler
+from apache_beam.transforms import core
 from apache_beam.utils import counters
 from running import wait_until
 
@@ -30,12 +24,8 @@ def installed(monkeypatch):
     for owner, name in (
         (PipelineOptions, "view_as"),
         (core, "get_function_args_defaults"),
-        (statecache, "get_deep_size"),
-        (cloudpickle, "_find_imported_submodules"),
-        (userstate, "get_dofn_specs"),
     ):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
-    monkeypatch.setattr(cloudpickle_pickler, "bz2", bz2)
     monkeypatch.setattr(statesampler.StateSampler.__init__, "__defaults__", (200,))
     caches.install()
 
@@ -157,138 +147,6 @@ def test_plain_functions_are_not_inspected(monkeypatch):
     assert core.get_function_args_defaults(undecorated) == (["element", "by"], [1])
 
 
-def test_state_and_timers_of_a_dofn_are_found():
-    class Stateful(beam.DoFn):
-        SEEN = userstate.BagStateSpec("seen", beam.coders.VarIntCoder())
-
-        def process(self, element, seen=beam.DoFn.StateParam(SEEN)):  # noqa: B008 (Beam's way)
-            seen.add(element)
-
-    class Timed(beam.DoFn):
-        END = userstate.TimerSpec("end", beam.TimeDomain.WATERMARK)
-
-        def process(self, element, end=beam.DoFn.TimerParam(END)):  # noqa: B008
-            end.set(element)
-
-        @userstate.on_timer(END)
-        def ended(self, end=beam.DoFn.TimerParam(END)):  # noqa: B008
-            pass
-
-    assert [userstate.is_stateful_dofn(kind()) for kind in (Stateful, Timed)] == [True, True]
-    assert userstate.get_dofn_specs(Timed()) == (set(), {Timed.END})
-    assert not userstate.is_stateful_dofn(beam.ParDo(lambda element: [element]).fn)
-
-
-class Counts(beam.DoFn):
-    SEEN = userstate.CombiningValueStateSpec("seen", sum)
-
-    def process(self, element, seen=beam.DoFn.StateParam(SEEN)):  # noqa: B008
-        seen.add(element)
-
-
-class Passes(beam.DoFn):
-    def process(self, element):
-        yield element
-
-
-class Delegates(Passes):
-    """Has the methods of another DoFn, as Beam's wrappers do."""
-
-    def __init__(self, wrapped):
-        self._wrapped = wrapped
-
-    def __getattribute__(self, name):
-        return getattr(object.__getattribute__(self, "_wrapped"), name)
-
-
-class MayCount(Counts):
-    """Has a function of its own instead of the method, if it is given one."""
-
-    def __init__(self, function=None):
-        if function:
-            self.process = function
-
-
-class Forwards(Passes):
-    def __init__(self, other):
-        self._other = other
-
-    @property
-    def start_bundle(self):
-        return self._other.process
-
-
-def with_method_of(other):
-    """Returns a DoFn whose own method takes the place of its class's."""
-    dofn = Passes()
-    dofn.process = other.process
-    return dofn
-
-
-def test_specs_are_those_that_beam_finds():
-    original = inspect.unwrap(userstate.get_dofn_specs)
-    wrappers = [wrap(dofn()) for wrap in (Delegates, AbstractDoFnWrapper, with_method_of) for dofn in (Passes, Counts)]
-    several = [MayCount(len), MayCount(), Forwards(Passes()), Forwards(Counts())]
-    functions = [beam.Map(each).fn for each in (lambda element: [element], Passes().process, Counts().process, len)]
-    found = 0
-    for dofn in (Passes(), Counts(), *wrappers, *several, *functions):
-        expected = original(dofn)
-        assert userstate.get_dofn_specs(dofn) == userstate.get_dofn_specs(dofn) == expected
-        found += expected == ({Counts.SEEN}, set())
-    assert found > 3
-    for kind in all_dofns():
-        # The others need the DoFn or the function that they wrap.
-        if kind.__getattribute__ is object.__getattribute__ and not hasattr(kind, "_inspect_process"):
-            dofn = object.__new__(kind)
-            assert userstate.get_dofn_specs(dofn) == userstate.get_dofn_specs(dofn) == original(dofn)
-
-
-@pytest.mark.parametrize("make", [Passes, lambda: beam.Map(lambda element: element).fn, lambda: beam.Map(len).fn])
-def test_stateless_classes_are_inspected_once(make, monkeypatch):
-    dofn, other = make(), make()
-    assert userstate.get_dofn_specs(dofn) == (set(), set())
-    monkeypatch.setattr(inspect, "getattr_static", lambda *_: pytest.fail("is inspected"))
-    monkeypatch.setattr(core, "get_function_arguments", lambda *_: pytest.fail("is inspected"))
-    assert userstate.get_dofn_specs(other) == (set(), set())
-
-
-def test_specs_that_a_caller_changes_stay_as_they_are():
-    userstate.get_dofn_specs(Counts())[0].clear()
-    assert userstate.get_dofn_specs(Counts()) == ({Counts.SEEN}, set())
-
-
-@pytest.mark.parametrize("size", [10, caches.REMEMBERED_BYTES, 10 * caches.REMEMBERED_BYTES])
-def test_pickles_are_those_that_beam_writes(size, monkeypatch):
-    value = {"content": random.Random(0).randbytes(size)}  # noqa: S311
-    written = [cloudpickle_pickler.dumps(value) for _ in range(2)]
-    monkeypatch.setattr(cloudpickle_pickler, "bz2", bz2)
-    assert written == [cloudpickle_pickler.dumps(value)] * 2
-    monkeypatch.undo()
-    for _ in range(2):
-        assert cloudpickle_pickler.loads(written[0]) == value
-        assert cloudpickle_pickler.loads(written[0]) is not cloudpickle_pickler.loads(written[0])
-
-
-def test_only_small_pickles_are_kept():
-    calls = []
-
-    def change(data):
-        calls.append(data)
-        return data * (10 if data.startswith(b"long") else 1)
-
-    remembering = caches._remember_small(change)
-    limit = caches.REMEMBERED_BYTES
-    for data, kept in ((b"a", True), (b"a" * limit, True), (b"a" * (limit + 1), False), (b"long" * (limit // 8), False)):
-        calls.clear()
-        assert remembering(data) == remembering(data) == change(data)
-        assert len(calls) == (2 if kept else 3)
-    for number in range(3 * caches.REMEMBERED_PICKLES):
-        remembering(b"%d" % number)
-    calls.clear()
-    remembering(b"0")
-    assert calls == [b"0"], "old ones are forgotten"
-
-
 def test_time_of_a_bundle_is_measured_often():
     """The end of a bundle waits for the next measurement."""
     parameter = inspect.signature(inspect.unwrap(statesampler.StateSampler)).parameters["sampling_period_ms"]
@@ -312,63 +170,3 @@ def test_other_versions_of_beam_stay_as_they_are(monkeypatch):
 
 def test_beam_of_this_project_is_one_that_was_compared():
     assert beam.__version__.startswith(caches.VERSIONS)
-
-
-class Holder:
-    def __init__(self, value):
-        self.value = value
-
-
-@pytest.mark.parametrize("objects", [(None,), ({"a": [1.5, "text"]},), (Holder(Holder([])), b"bytes"), (sys.modules,)])
-def test_sizes_are_those_that_beam_finds(objects):
-    original = inspect.unwrap(statecache.get_deep_size)
-    for _ in range(2):
-        assert statecache.get_deep_size(*objects) == original(*objects)
-
-
-def test_globals_of_a_module_do_not_count(monkeypatch):
-    size = statecache.get_deep_size(Holder({}))
-    for _ in range(2):  # the second takes the place of the first
-        module = types.ModuleType("of_a_test")
-        module.content = list(range(1000, 2000))
-        assert statecache.get_deep_size(Holder(vars(module))) > size + 1000
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        assert statecache.get_deep_size(Holder(vars(module))) < size
-        assert statecache.get_deep_size(Holder(vars(module))) == inspect.unwrap(statecache.get_deep_size)(
-            Holder(vars(module))
-        )
-
-
-def code_of(kind):
-    """Returns the code of all functions of a class, with the modules that each uses."""
-    for _, function in inspect.getmembers(kind, inspect.isfunction):
-        used = [function.__globals__.get(name) for name in function.__code__.co_names]
-        yield function.__code__, [each for each in used if isinstance(each, types.ModuleType)]
-
-
-def test_submodules_are_those_that_beam_finds():
-    original = inspect.unwrap(cloudpickle._find_imported_submodules)
-    found = 0
-    for kind in all_dofns():
-        for code, modules in code_of(kind):
-            used = [*modules, None, "text", beam]
-            submodules = original(code, used)
-            assert cloudpickle._find_imported_submodules(code, used) == submodules
-            found += len(submodules)
-    assert found > 50
-
-
-def test_submodules_that_are_imported_later_are_found(monkeypatch):
-    def uses(package):
-        return package.later
-
-    package, submodule = types.ModuleType("of_a_test"), types.ModuleType("of_a_test.later")
-    package.__package__ = "of_a_test"
-    monkeypatch.setitem(sys.modules, package.__name__, package)
-    assert cloudpickle._find_imported_submodules(uses.__code__, [package]) == []
-    monkeypatch.setitem(sys.modules, submodule.__name__, submodule)
-    assert cloudpickle._find_imported_submodules(uses.__code__, [package]) == [submodule]
-    monkeypatch.delitem(sys.modules, submodule.__name__)
-    assert cloudpickle._find_imported_submodules(uses.__code__, [package]) == []
-    monkeypatch.setitem(sys.modules, None, None)  # as older versions of pytest do
-    assert cloudpickle._find_imported_submodules(uses.__code__, [package, types.ModuleType("alone")]) == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import apache_beam as beam
 import grpc
 import pytest
-from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc, beam_job_api_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from running import listening, wait_until
 
@@ -26,25 +26,13 @@ LOOPBACK = "0100007F"  # as the kernel writes 127.0.0.1
 
 
 class JobService(LocalJobServicer):
-    """Beam's job service; keeps what it is sent, and runs it unless told to fail."""
-
-    fails_with: grpc.StatusCode | None = None
+    """Beam's job service; keeps what it is told to cancel."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.prepared: list[beam_job_api_pb2.PrepareJobRequest] = []
         self.cancelled: list[str] = []
 
-    def Prepare(self, request, context=None, **kwargs):  # noqa: N802 (Beam's name)
-        self.prepared.append(request)
-        return super().Prepare(request, context, **kwargs)
-
-    def Run(self, request, context=None, **kwargs):  # noqa: N802
-        if self.fails_with:
-            context.abort(self.fails_with, "not now")
-        return super().Run(request, context, **kwargs)
-
-    def Cancel(self, request, context=None):  # noqa: N802
+    def Cancel(self, request, context=None):  # noqa: N802 (Beam's name)
         self.cancelled.append(request.job_id)
         return super().Cancel(request, context)
 
@@ -126,20 +114,20 @@ def test_workers_in_processes(service, tmp_path, monkeypatch):
 
 
 def test_a_job_may_take_longer_than_an_answer(service):
-    run(service.endpoint, lambda element: time.sleep(4), job_server_timeout=3)
+    run(service.endpoint, lambda element: time.sleep(4), options={"job_server_timeout": 3})
 
 
 def test_no_job_service():
     endpoint = f"localhost:{free_port()}"
     with pytest.raises(ConfigurationError, match=rf"no job service of Beam has answered at {endpoint} within 2 s"):
-        run(endpoint, job_server_timeout=2)
+        run(endpoint, options={"job_server_timeout": 2})
 
 
 def test_a_server_that_never_answers():
     with socket.create_server(("localhost", 0)) as silent:
         endpoint = f"localhost:{silent.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=rf"no job service of Beam has answered at {endpoint} within 2 s"):
-            run(endpoint, job_server_timeout=2)
+            run(endpoint, options={"job_server_timeout": 2})
 
 
 def test_a_server_of_something_else():
@@ -169,33 +157,3 @@ def test_an_interrupted_run_cancels_its_job(service, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(service.endpoint)
     assert len(service.cancelled) == 1
-
-
-@pytest.mark.parametrize(
-    ("setting", "sent"),
-    [
-        (
-            {"runner": "flink", "flink_master": "flink:8081", "parallelism": 4, "environment_type": "EXTERNAL"}
-            | {"environment_config": "localhost:50000"},
-            {"flink_master": "flink:8081", "parallelism": "4", "environment_config": "localhost:50000"},
-        ),
-        (
-            {"runner": "spark", "spark_master_url": "spark://host:7077", "environment_type": "DOCKER"}
-            | {"environment_config": "registry.example.com/team/digits:1"},
-            {"spark_master_url": "spark://host:7077", "environment_config": "registry.example.com/team/digits:1"},
-        ),
-    ],
-)
-def test_what_job_services_of_flink_and_spark_are_sent(service, setting, sent):
-    arguments = make_pipeline_args(Beam(**setting, job_endpoint=service.endpoint))
-    pipeline = beam.Pipeline(argv=arguments)
-    _ = pipeline | beam.Create([1]) | beam.Map(str)
-    service.fails_with = grpc.StatusCode.FAILED_PRECONDITION
-    with pytest.raises(grpc.RpcError, match="not now"):
-        pipeline.run()
-    (request,) = service.prepared
-    options = {key: request.pipeline_options[f"beam:option:{key}:v1"] for key in sent}
-    assert options == sent
-    (environment,) = {each.urn: each for each in request.pipeline.components.environments.values()}.values()
-    assert environment.urn == f"beam:env:{setting['environment_type'].lower()}:v1"
-    assert setting["environment_config"].encode() in environment.payload

@@ -244,17 +244,6 @@ def code(values) -> str:
     return ", ".join(f"`{value}`" for value in values)
 
 
-def machines_in_short(machines: tuple[str, ...]) -> str:
-    """Combines machines that differ only in size."""
-    sizes: dict[str, list[str]] = {}
-    for machine in machines:
-        series, _, size = machine.rpartition("-")
-        sizes.setdefault(series, []).append(size)
-    return code(
-        f"{series}-{found[0] if len(found) == 1 else '{' + ','.join(found) + '}'}" for series, found in sizes.items()
-    )
-
-
 def arranged(topology: str, of_machine: tuple[int, ...]) -> str:
     chips = math.prod(map(int, topology.split("x")))
     return f"`{topology}` " + " or ".join(f"{chips // count} of {count}" for count in of_machine)
@@ -273,10 +262,5 @@ def test_the_page_shows_the_table_as_it_is(request):
             "yes" if "vertex" in row.platforms else "no",
         )
         for row in TPUS
-    ]
-    assert table(page, "machines") == [
-        row_of(f"`{row.name}`", "; ".join(f"{count}: {machines_in_short(able)}" for count, able in row.machines.items()))
-        for row in ACCELERATORS.values()
-        if row.machines
     ]
     assert table(page, "refused") == [row_of(f"`{name}`", reason) for name, reason in REFUSED.items()]

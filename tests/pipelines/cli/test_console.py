@@ -49,11 +49,11 @@ def test_lines_without_a_terminal_become_rare(capsys, monkeypatch):
     now = 0.0
     monkeypatch.setattr(console.time, "monotonic", lambda: now)
     with console.RunView(console.Console()) as view:
-        view.node_started("Trainer")
+        view.on_node("Trainer")
         for step in range(1, 24 * 3600):
             now += 1.0
             view.training_progressed(CHIEF_TASK, Progress("train", step, 24 * 3600, 64.0, metrics={"loss": 0.5}))
-        view.node_started("Transform")
+        view.on_node("Transform")
         now += 90.0
         view.beam_progressed(3, 14)
         view.beam_progressed(4, 14)
@@ -69,7 +69,7 @@ def test_lines_without_a_terminal_become_rare(capsys, monkeypatch):
 def test_lines_show_each_process(capsys):
     worker = ClusterTask("worker", 0)
     with console.RunView(console.Console()) as view:
-        view.node_started("Trainer")
+        view.on_node("Trainer")
         for task in (CHIEF_TASK, worker):
             view.training_progressed(task, Progress("start"))
         view.training_progressed(worker, Progress("train", 3, 460))
@@ -80,11 +80,11 @@ def test_lines_show_each_process(capsys):
 def test_live_line_has_a_bar_for_training_and_for_beam(monkeypatch):
     shown = console.Console(file=io.StringIO(), force_terminal=True, width=160, legacy_windows=False)
     with console.RunView(shown) as view:
-        view.node_started("Transform")
+        view.on_node("Transform")
         view.beam_progressed(7, 14)
         view._live.refresh()
         beam = shown.file.getvalue()
-        view.node_started("Trainer")
+        view.on_node("Trainer")
         progress = Progress("train", 220, 440, metrics={"loss": 0.5}, epoch=10, epochs=20, learning_rate=0.002)
         view.training_progressed(CHIEF_TASK, progress)
         view._live.refresh()

@@ -6,7 +6,6 @@ import re
 import pytest
 import yaml
 from click.testing import CliRunner
-from launching import pod_templates
 
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.plan import run_plan as plan_lib
@@ -241,34 +240,6 @@ def test_what_the_trainer_would_create(target, request):
     else:
         assert len(one["launches"]["job_spec"]["worker_pool_specs"]) == 1, "a step has no spot machine"
         assert len(two["launches"]["job_spec"]["worker_pool_specs"]) == 2
-
-
-@pytest.mark.parametrize("target", ["local", "tfjob", "jobset", "vertex"])
-def test_a_plan_for_a_thousand_workers_is_short(target, request, tmp_path):
-    kind = {"tfjob": "kubeflow", "jobset": "kubeflow"}.get(target, target)
-    name = "pipeline" if target == "local" else kind
-    document = yaml.safe_load((request.config.rootpath / "examples" / "digits" / f"{name}.yaml").read_text())
-    document["module"] = str(request.config.rootpath / "examples" / "digits" / "model.py")
-    if kind == "kubeflow":
-        document["targets"]["kubeflow"] |= {"training": target, "namespace": "team"}
-    file = tmp_path / "pipeline.yaml"
-    file.write_text(yaml.safe_dump(document))
-    (tmp_path / "digits_data.py").write_text("DigitsExampleGen = None")
-    words = ["plan", str(file), "--target", kind, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=1000"]
-    text = CliRunner().invoke(main, words).output
-    assert "\nprocesses  1000 with 1 device each\nreplicas   1000\nbatch      32 per replica, global 32000\n" in text
-    assert "\nworker (999 processes): trains\n" in text
-    json_text = CliRunner().invoke(main, [*words, "--output", "json"]).output
-    plan = json.loads(json_text)
-    assert len(text) < 15_000
-    assert len(json_text) < 25_000
-    if target == "local":
-        assert json.loads(plan["tf_config"])["cluster"]["worker"] == ["127.0.0.1:PORT", "...", "127.0.0.1:PORT"]
-    elif target == "jobset":
-        (container,) = pod_templates(plan["launches"])[1]["spec"]["containers"]
-        (tf_config,) = [variable["value"] for variable in container["env"] if variable["name"] == "TF_CONFIG"]
-        workers = json.loads(tf_config.replace("$(TFX_DISTRIBUTE_TASK_INDEX)", "0"))["cluster"]["worker"]
-        assert workers[1:] == ["...", "digits-0123456789-worker-998-0.digits-0123456789:2222"]
 
 
 def test_devices_that_a_target_knows_are_planned(request):

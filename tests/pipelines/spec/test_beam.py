@@ -30,38 +30,15 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
             [DIRECT, "--direct_running_mode=multi_processing", "--direct_num_workers=4", NONE],
         ),
         (
-            {**DATAFLOW, "max_num_workers": 8, "use_public_ips": False, "options": {"experiments": ["a", "b"]}},
+            {**DATAFLOW, "options": {"max_num_workers": 8, "use_public_ips": False, "experiments": ["a", "b"]}},
             [
                 *("--runner=DataflowRunner", "--project=p", "--region=europe-west4", "--temp_location=gs://b/tmp"),
                 *("--max_num_workers=8", "--no_use_public_ips", "--experiments=a", "--experiments=b"),
             ],
         ),
         (
-            {"runner": "flink", "flink_master": "host:8081", "parallelism": 4, "environment_type": "LOOPBACK"},
-            ["--runner=FlinkRunner", "--flink_master=host:8081", "--parallelism=4", "--environment_type=LOOPBACK", NONE],
-        ),
-        (
-            {"runner": "flink", "flink_master": "[local]", "job_endpoint": "localhost:8099"},
-            [
-                *(RUNNER, "--flink_master=[local]", "--job_endpoint=localhost:8099", "--environment_type=LOOPBACK"),
-                *("--job_server_timeout=40", NONE),
-            ],
-        ),
-        (
-            {
-                "runner": "spark",
-                "spark_master_url": "spark://host:7077",
-                "environment_type": "PROCESS",
-                "environment_options": ["process_command=/run"],
-            },
-            [
-                *("--runner=SparkRunner", "--spark_master_url=spark://host:7077", "--environment_type=PROCESS"),
-                *("--environment_options=process_command=/run", NONE),
-            ],
-        ),
-        (
             {**PORTABLE, "environment_type": "EXTERNAL", "environment_config": "localhost:50000"}
-            | {"artifact_endpoint": "prism:8098", "job_server_timeout": 90},
+            | {"options": {"artifact_endpoint": "prism:8098", "job_server_timeout": 90}},
             [
                 *(
                     RUNNER,
@@ -69,7 +46,7 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
                     "--environment_type=EXTERNAL",
                     "--environment_config=localhost:50000",
                 ),
-                *("--artifact_endpoint=prism:8098", "--job_server_timeout=90", NONE),
+                *(NONE, "--artifact_endpoint=prism:8098", "--job_server_timeout=90"),
             ],
         ),
         (
@@ -105,13 +82,9 @@ def test_options(setting, arguments):
         ({"runner": "dataflow", "project": "p"}, "runner: dataflow needs region, temp_location"),
         ({"region": "r"}, "region: the runner 'direct' has no such option; leave it out, or write runner: dataflow"),
         ({**DATAFLOW, "temp_location": "here"}, "temp_location"),
-        ({"runner": "spark", "spark_master_url": "local", "direct_num_workers": 2}, "write runner: direct"),
+        ({**DATAFLOW, "direct_num_workers": 2}, "write runner: direct"),
         ({"runner": "portable", "environment_type": "DOCKER"}, "runner: portable needs job_endpoint"),
         ({**PORTABLE, "job_endpoint": "http://prism:8099"}, "job_endpoint"),
-        (
-            {"runner": "flink", "flink_master": "[local]", "job_endpoint": "flink:8099"},  # LOOPBACK by default
-            "flink:8099 reaches no worker in this process; write EXTERNAL",
-        ),
         ({**PORTABLE, "environment_type": "LOOPBACK"}, "prism:8099 reaches no worker in this process; write EXTERNAL"),
         ({**PORTABLE, "environment_type": "EXTERNAL"}, "environment_config: is missing: EXTERNAL needs the address"),
         (
@@ -126,15 +99,6 @@ def test_options(setting, arguments):
         (
             {**PORTABLE, "environment_type": "PROCESS", "environment_config": {"env": {"A": "b"}}},
             "PROCESS needs the path of a program",
-        ),
-        (
-            {
-                **PORTABLE,
-                "environment_type": "PROCESS",
-                "environment_config": "/a",
-                "environment_options": ["process_command=/b"],
-            },
-            "environment_options has process_command, too; leave out one",
         ),
         ({"options": {"sav_main_session": True}}, "Beam has no option 'sav_main_session'; did you mean 'save_main_session'"),
         ({"options": {"runner": "DirectRunner"}}, "runner is a setting of its own; write it under beam"),
@@ -153,11 +117,9 @@ def test_workers_in_the_environment_that_a_run_here_has():
     assert json.loads(config) == {"command": "/run", "env": {"PYTHONPATH": "/module", "A": "b"}}
 
 
-@pytest.mark.parametrize(
-    "runner", [{**PORTABLE, "environment_type": "DOCKER"}, {"runner": "flink", "flink_master": "host:1"}]
-)
-def test_containers_have_the_image_of_the_steps(runner):
-    assert "--environment_config=team/digits:1" in make_pipeline_args(Beam(**runner), "team/digits:1")
+def test_containers_have_the_image_of_the_steps():
+    setting = Beam(**PORTABLE, environment_type="DOCKER")
+    assert "--environment_config=team/digits:1" in make_pipeline_args(setting, "team/digits:1")
 
 
 def test_options_are_called_as_beam_calls_them():
@@ -174,13 +136,7 @@ def test_direct_is_a_runner_that_beam_creates():
     ("setting", "message"),
     [
         (DATAFLOW, "beam.runner: the machines of Dataflow cannot read this machine's files"),
-        (
-            {"runner": "flink", "flink_master": "host:8081", "environment_type": "LOOPBACK"},
-            "with LOOPBACK Beam listens on all",
-        ),
         ({**PORTABLE, "environment_type": "DOCKER"}, "Beam's own image has neither TFX nor tfx-distribute"),
-        ({"runner": "flink", "flink_master": "[auto]"}, r"LOOPBACK, the default for \[auto\], Beam listens on all"),
-        ({"runner": "spark", "spark_master_url": "local[4]"}, r"LOOPBACK, the default for local\[4\], Beam listens on all"),
     ],
 )
 def test_settings_that_a_local_run_refuses(setting, message):
@@ -193,9 +149,6 @@ def test_settings_that_a_local_run_refuses(setting, message):
     [
         {},
         {"direct_num_workers": 2},
-        {"runner": "flink", "flink_master": "localhost:8081", "environment_config": "team/digits:1"},
-        {"runner": "flink", "flink_master": "[local]", "environment_type": "DOCKER", "environment_config": "team/digits:1"},
-        {"runner": "spark", "spark_master_url": "spark://host:7077", "environment_options": ["docker_container_image=i"]},
         {"runner": "portable", "job_endpoint": "localhost:8073", "environment_type": "LOOPBACK"},
     ],
 )

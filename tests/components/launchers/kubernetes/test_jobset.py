@@ -10,7 +10,6 @@ from pod_settings import DISTRIBUTIONS, SETTINGS
 from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX, JobSet
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tf_config_for
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -77,13 +76,6 @@ def test_who_may_be_lost():
 def test_queue():
     manifest = make(Distribution(), replace(SETTINGS, queue="team-a"))
     assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
-
-
-def test_gangs_are_the_training_operator_s():
-    with pytest.raises(
-        ConfigurationError, match="gang_scheduling: is the Training Operator's, and this cluster has JobSets"
-    ):
-        make(Distribution(), replace(SETTINGS, scheduling_policy={}))
 
 
 def read(status, suspend=None):

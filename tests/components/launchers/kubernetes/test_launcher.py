@@ -202,10 +202,10 @@ def test_the_start_deadline_ends_with_the_last_words(api):
 
 def test_what_no_waiting_ends_is_final_at_once(api):
     launch = start(api)
-    warn(api, "FailedCreatePod", 'Error creating: pods "x" is forbidden: no PriorityClass with name high was found')
+    warn(api, "FailedCreatePod", 'Error creating: pods "x" is forbidden: serviceaccount "x" not found')
     error = launch.wait(20)
     assert isinstance(error, TrainingError)
-    assert "no PriorityClass with name high was found; create the class" in str(error)
+    assert 'serviceaccount "x" not found; create it in the namespace' in str(error)
     assert not exists(api)
 
 
@@ -224,9 +224,7 @@ def test_what_a_machine_may_not_do_yet_is_waited_for(api, caplog):
 def test_warnings_from_before_the_job_do_not_count(api):
     launch = start(api)
     job = api.get(NAMESPACE, NAME)
-    api.add_event(
-        job, "FailedCreatePod", "pods is forbidden: no PriorityClass with name high was found", at="2020-01-01T00:00:00Z"
-    )
+    api.add_event(job, "FailedCreatePod", "pods is forbidden: no", at="2020-01-01T00:00:00Z")
     time.sleep(0.5)
     assert launch.is_running
     succeed(api)
@@ -418,5 +416,5 @@ def test_preferred_kinds():
         return [kind.title for kind in KubernetesLauncher(replace(SETTINGS, **settings))._kinds]
 
     assert kinds(training="auto") == ["JobSet", "TFJob"]
-    assert kinds(training="pods", scheduling_policy={}) == ["TFJob"], "which only the Training Operator has"
+    assert kinds(training="tfjob") == ["TFJob"]
     assert kinds(training="jobset") == ["JobSet"]

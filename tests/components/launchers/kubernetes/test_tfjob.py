@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from launching import pod_templates
 from pod_settings import DISTRIBUTIONS, SETTINGS
 
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
@@ -26,27 +25,9 @@ def test_tfjob_of_each_strategy(strategy, expected):
     expected(f"tfjob/{strategy}", make(DISTRIBUTIONS[strategy]))
 
 
-def test_queues_and_gangs():
-    settings = replace(SETTINGS, queue="team-a", scheduling_policy={"queue": "training"})
-    manifest = make(DISTRIBUTIONS["parameter_server"], settings)
+def test_queue():
+    manifest = make(DISTRIBUTIONS["parameter_server"], replace(SETTINGS, queue="team-a"))
     assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
-    policy = manifest["spec"]["runPolicy"]
-    assert policy["schedulingPolicy"] == {"minAvailable": 6, "queue": "training"}, "all six pods start together"
-
-
-def test_the_priority_class_of_a_gang_is_that_of_its_pods():
-    """The operator sets it on the PodGroup of Volcano only."""
-    server = {**SETTINGS.parameter_server, "spec": {**SETTINGS.parameter_server["spec"], "priorityClassName": "own"}}
-    settings = replace(SETTINGS, parameter_server=server, scheduling_policy={"priorityClass": "high"})
-    manifest = make(DISTRIBUTIONS["parameter_server"], settings)
-    assert manifest["spec"]["runPolicy"]["schedulingPolicy"]["priorityClass"] == "high"
-    classes = {
-        role: replica["template"]["spec"]["priorityClassName"]
-        for role, replica in manifest["spec"]["tfReplicaSpecs"].items()
-    }
-    assert classes == {"Chief": "own", "PS": "own", "Worker": "high", "Evaluator": "high"}
-    without = make(DISTRIBUTIONS["parameter_server"], replace(SETTINGS, scheduling_policy={}))
-    assert not any("priorityClassName" in template["spec"] for template in pod_templates(without))
 
 
 def test_reduction_servers_need_vertex_ai():

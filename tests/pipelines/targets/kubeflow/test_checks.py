@@ -17,8 +17,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
         ({"data": {"csv": "data"}}, "cannot be reached by a step; for Kubeflow write an address such as gs://bucket/folder"),
         ({"data": {"csv": "s3://bucket/data"}}, "data.csv: s3://bucket/data cannot be reached by a step"),
         (
-            {"beam": {"runner": "flink", "flink_master": "f:8081"}},
-            "beam.runner: the machines of flink reach nothing at s3://",
+            {"beam": {"runner": "portable", "job_endpoint": "f:8099", "environment_type": "DOCKER"}},
+            "beam.runner: the machines of portable reach nothing at s3://",
         ),
         ({"push": {}}, "push.directory: is missing; a step cannot push to s3://bucket/root"),
         ({"push": {"directory": "/serving"}}, "push.directory: /serving cannot be reached by a step"),

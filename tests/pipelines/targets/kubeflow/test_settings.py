@@ -21,7 +21,6 @@ TARGET = {"image": "registry.example.com/team/digits:1", "pipeline_root": "gs://
         ({"namespace": "team.a"}, "namespace: 'team.a' is not allowed"),
         ({"queue": "Team A"}, "queue: 'Team A' is not allowed"),
         ({"image_pull_secrets": ["registry_1"]}, "image_pull_secrets.0: 'registry_1' is not allowed"),
-        ({"gang_scheduling": {"priority_class": "High"}}, "gang_scheduling.priority_class: 'High' is not allowed"),
         ({"labels": {"cost center": "1"}}, "labels.cost center: 'cost center' is not allowed"),
         ({"labels": {"a" * 64: "1"}}, "is not allowed"),
         ({"labels": {"team": "a b"}}, "labels.team: 'a b' is not allowed"),

@@ -16,9 +16,9 @@ def run():
     def run(root, *nodes, ended=None):
         ended = {} if ended is None else ended
 
-        def listen(event):
-            if isinstance(event, local_runner.NodeEnded):
-                ended[event.node] = event.cached
+        def listen(node, seconds, cached):
+            if seconds is not None:
+                ended[node] = cached
 
         one_run = pipeline.Pipeline(
             pipeline_name="mine",

@@ -97,12 +97,6 @@ REFUSED = {
         (),
         "targets.vertex.scheduling_strategy: FLEX_START is a way to get machines, and so is resources.Trainer.spot",
     ),
-    "disk of a step": (
-        {},
-        {"resources": {"Transform": {"boot_disk_size_gb": 200}}},
-        (),
-        "resources.Transform: a step has no boot_disk_size_gb; only training has",
-    ),
     "no such component": ({}, {"resources": {"Traner": {}}}, (), "resources.Traner: the pipeline has no such component"),
 }
 

@@ -156,16 +156,11 @@ def test_a_machine_that_no_step_has(tmp_path):
     assert read_launcher(package).worker == {"machine_type": "n1-standard-96"}
 
 
-def test_disks_are_those_of_the_pool_that_they_are_given_for(tmp_path):
-    nodes = {
-        "Trainer": {"accelerator": "nvidia-h200-141gb", "accelerator_count": 8, "boot_disk_type": "hyperdisk-balanced"},
-        "ParameterServer": {"cpu": 4, "boot_disk_size_gb": 500},
-    }
-    target = {**TARGET, "boot_disk_size_gb": 200}
-    words = ("strategy=parameter_server", "num_workers=2")
-    package = compiled(project(tmp_path, "digits", resources=nodes, targets={"vertex": target}), *words)
-    assert read_launcher(package).disk_spec == {"boot_disk_type": "hyperdisk-balanced", "boot_disk_size_gb": 200}
-    assert read_launcher(package).parameter_server_disk_spec == {"boot_disk_size_gb": 500}
+def test_disks_of_training_machines(tmp_path):
+    target = {**TARGET, "boot_disk_type": "pd-standard", "boot_disk_size_gb": 200}
+    launcher = read_launcher(compiled(project(tmp_path, "digits", targets={"vertex": target})))
+    assert launcher.disk_spec == {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 200}
+    assert launcher.parameter_server_disk_spec == launcher.disk_spec
 
 
 def test_machines_that_do_not_start_from_the_usual_disk():

@@ -62,6 +62,20 @@ def merge_types(types: Iterable[Types]) -> Types:
     return merged
 
 
+def as_in_schema(types: Types, schema: Mapping[str, str]) -> Types:
+    """Returns the types of columns, where possible those of a curated schema.
+
+    So a column of floats stays one on a day of whole numbers, and postal codes are
+    texts. What does not fit is left to ExampleValidator.
+
+    Args:
+      types: What `merge_types` returned.
+      schema: Name of a column -> `INT`, `FLOAT` or `BYTES`.
+    """
+    wanted = {"INT": ColumnType.INT, "FLOAT": ColumnType.FLOAT, "BYTES": ColumnType.STRING}
+    return {name: max(found, wanted.get(schema.get(name, ""), found)) for name, found in types.items()}
+
+
 def read(file: str, number: int, num_parts: int, types: Types) -> Iterator[pa.RecordBatch]:
     """Reads every `num_parts`-th block of a file as lists of int64, float32 or bytes.
 

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ from tfx_distribute.components.example_gen import (
     require,
 )
 from tfx_distribute.components.example_gen.data_files import choose_spans, list_files, open_file
-from tfx_distribute.components.example_gen.names import LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS
+from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.
@@ -169,7 +169,7 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         """
         return None
 
-    def reader_arguments(self, parts: beam.PCollection, number: int) -> list[Any]:
+    def reader_arguments(self, parts: beam.PCollection, number: int, exec_properties: Mapping[str, Any]) -> list[Any]:
         """Returns what the reader of a split needs besides the part of a file."""
         return []
 
@@ -211,7 +211,7 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
             for number, input_files in enumerate(files):
                 parts = pipeline | f"Parts{number}" >> beam.Create(make_parts(input_files, processes))
                 parts |= f"Spread{number}" >> beam.Reshuffle()
-                arguments = self.reader_arguments(parts, number)
+                arguments = self.reader_arguments(parts, number, exec_properties)
                 written = beam.Map(_write, splits[number], required, type(self).read, *arguments)
                 counts.append(parts | f"Write{number}" >> written)
             if required:
@@ -248,10 +248,12 @@ class CsvExecutor(_Executor):
         """Compares the headers of each split."""
         return _in_all([csv_rows.common_columns(split_files, open_file) for split_files in files])
 
-    def reader_arguments(self, parts: beam.PCollection, number: int) -> list[Any]:
+    def reader_arguments(self, parts: beam.PCollection, number: int, exec_properties: Mapping[str, Any]) -> list[Any]:
         """Returns the types of columns, for which all files are read once more."""
-        found = parts | f"ReadTypes{number}" >> beam.Map(_read_types)
-        return [beam.pvalue.AsSingleton(found | f"MergeTypes{number}" >> beam.CombineGlobally(csv_columns.merge_types))]
+        schema = json.loads(exec_properties.get(COLUMN_TYPES) or "{}")
+        types = parts | f"ReadTypes{number}" >> beam.Map(_read_types)
+        types |= f"MergeTypes{number}" >> beam.CombineGlobally(csv_columns.merge_types)
+        return [beam.pvalue.AsSingleton(types | f"SchemaTypes{number}" >> beam.Map(csv_columns.as_in_schema, schema))]
 
 
 class ParquetExecutor(_Executor):

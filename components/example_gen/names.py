@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 REQUIRE = "require"  # execution property: names of required features, as JSON
+COLUMN_TYPES = "column_types"  # execution property: types of a curated schema, as JSON
 LEFT_OUT = "left_out"  # property of examples: how many of them were left out, as text
 # Execution properties: which spans to read, as JSON, and the last of them.
 WINDOW, LAST_SPAN = "window", "last_span"

@@ -34,7 +34,7 @@ def check_data(spec: PipelineSpec) -> None:
     Raises:
       ConfigurationError: A file fails a check, or lacks a column that is needed.
     """
-    _check_schema(spec.data.schema_file)
+    column_types(spec.data.schema_file)  # if the data agree with it, ExampleValidator says
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
@@ -44,7 +44,8 @@ def check_data(spec: PipelineSpec) -> None:
     module = user_module.find(spec)
     takes_text = module.train == "run_fn" or "decode_features" in module.names
     try:
-        columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require)
+        skip_empty = spec.data.has_spans and spec.data.missing == "skip"
+        columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require, skip_empty)
     except (DataError, OSError) as error:
         raise ConfigurationError(f"data.{source}: {error}") from error
     if columns is None:
@@ -67,7 +68,9 @@ def check_base_model(spec: PipelineSpec) -> None:
         raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
 
 
-def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], required: Collection[str]) -> list[str] | None:
+def _read_columns(
+    source: str, files: list[Path], numbers: Mapping[str, str], required: Collection[str], skip_empty: bool
+) -> list[str] | None:
     """Returns the columns that all files share; None if only a run can tell.
 
     Args:
@@ -75,6 +78,7 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
       files: Its files; for images, their folders.
       numbers: Name of a column that has to hold numbers -> the key that says so.
       required: Names of columns without whose values a row is left out.
+      skip_empty: True if some CSV files may have no rows.
 
     Raises:
       DataError: A file cannot be read, or such a column holds something else.
@@ -82,7 +86,7 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
     paths = [str(file) for file in files]
     if source == "csv":
         columns = csv_rows.common_columns(paths, _open)
-        _check_rows(paths, numbers, required)
+        _check_rows(paths, numbers, required, skip_empty)
         return columns
     if source == "images":
         shared: list[str] = []
@@ -109,8 +113,8 @@ def _read_columns(source: str, files: list[Path], numbers: Mapping[str, str], re
     return None
 
 
-def _check_rows(files: list[str], numbers: Mapping[str, str], required: Collection[str]) -> None:
-    remaining = CHECKED_ROWS
+def _check_rows(files: list[str], numbers: Mapping[str, str], required: Collection[str], skip_empty: bool = False) -> None:
+    remaining, empty = CHECKED_ROWS, []
     for file in files:
         checked = 0
         with _open(file) as stream:
@@ -128,9 +132,11 @@ def _check_rows(files: list[str], numbers: Mapping[str, str], required: Collecti
                             f"{file}, line {line}: column {name!r}, the {key}, is {repr(cell) if cell else 'missing'}; "
                             f"{_NUMBERS_NEEDED}{hint}"
                         )
-        if not checked:
-            raise DataError(f"{file} has a header but no rows")
+        empty += [file] * (not checked)
         remaining -= checked
+    if empty and (len(empty) == len(files) or not skip_empty):
+        hint = "" if len(files) == 1 else "; remove it, or, for one of several spans, write data.missing: skip"
+        raise DataError(f"{empty[0]} has a header but no rows{hint}")
 
 
 def _has_values(columns: Sequence[str], cells: Sequence[str], required: Collection[str]) -> bool:
@@ -149,19 +155,29 @@ def _open(file: str) -> IO[bytes]:
     return open(file, "rb")
 
 
-def _check_schema(schema_file: str | None) -> None:
-    """Checks a local schema. If the data agree with it, ExampleValidator says."""
+def column_types(schema_file: str | None) -> dict[str, str]:
+    """Returns the type of each feature of a local schema; empty for one elsewhere.
+
+    Raises:
+      ConfigurationError: It cannot be read.
+    """
     if schema_file is None or "://" in schema_file:
-        return
+        return {}
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     try:
-        text_format.Parse(read_text(schema_file), schema_pb2.Schema())
+        schema = text_format.Parse(read_text(schema_file), schema_pb2.Schema())
     except FileError as error:
-        raise ConfigurationError(f"data.schema_file: cannot read {error}") from error
+        hint = (
+            ""
+            if os.path.exists(schema_file)
+            else "; leave it out for the first run, then `tfx-distribute schema accept` writes it"
+        )
+        raise ConfigurationError(f"data.schema_file: cannot read {error}{hint}") from error
     except (text_format.ParseError, RecursionError) as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
+    return {feature.name: schema_pb2.FeatureType.Name(feature.type) for feature in schema.feature}
 
 
 def list_files(data: Data) -> list[Path]:

@@ -46,7 +46,6 @@ def render(model: FirstModel, **settings: Any) -> dict[str, str]:
     settings |= {
         "model": model,
         "names": {kind: [_literal(column.name) for column in columns] for kind, columns in kinds.items()},
-        "gaps": {kind: any(column.has_gaps for column in columns) for kind, columns in kinds.items()},
         "with_gaps": next((column.name for column in model.inputs if column.has_gaps), None),
         "row": _choose_row(model),
         **_describe_label(model),

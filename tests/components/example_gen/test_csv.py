@@ -222,3 +222,19 @@ def test_parts_of_a_file_are_the_file(tmp_path, monkeypatch):
     batches = [batch for number in range(3) for batch in csv_columns.read(str(file), number, 3, types)]
     assert len(batches) > 10
     assert sorted(row["x"][0] for batch in batches for row in batch.to_pylist()) == [0, 0.5, *range(1, 100)]
+
+
+def test_columns_have_the_types_of_a_curated_schema(tmp_path):
+    """A day of whole numbers, or without values, is not another type."""
+    (tmp_path / "a.csv").write_text("minutes,zip,count,text,empty\n5,01234,2,1.5,\n7,8000,2.5,a,\n")
+    types = {"minutes": "FLOAT", "zip": "BYTES", "count": "INT", "text": "FLOAT", "empty": "BYTES"}
+    schema = "".join(f'feature {{ name: "{name}" type: {kind} }}\n' for name, kind in types.items())
+    (tmp_path / "schema.pbtxt").write_text(schema)
+    data = Data(csv=str(tmp_path / "a.csv"), schema_file=str(tmp_path / "schema.pbtxt"), splits={"train": 1})
+    by_minutes = sorted(rows(data, tmp_path / "out"), key=lambda row: row["minutes"])
+    assert [row["minutes"] for row in by_minutes] == [[5.0], [7.0]]
+    assert [row["zip"] for row in by_minutes] == [[b"01234"], [b"8000"]]
+    assert [row["count"] for row in by_minutes] == [[2.0], [2.5]], "which ExampleValidator refuses"
+    assert [row["text"] for row in by_minutes] == [[b"1.5"], [b"a"]]
+    assert [row["empty"] for row in by_minutes] == [None, None]
+    assert all(isinstance(row["minutes"][0], float) for row in by_minutes)

@@ -161,7 +161,20 @@ def test_rows_are_checked_to_a_limit(project, monkeypatch):
     (project / "data" / "a").write_text("x,y\n1,2\n3,4\n5\n")
     assert validate(project)[0] == 0
     (project / "data" / "b").write_text("x,y\n")
-    assert "data/b has a header but no rows" in validate(project)[1]
+    assert "data/b has a header but no rows; remove it, or, for one of several spans, write" in validate(project)[1]
+
+
+@pytest.mark.parametrize(("missing", "code"), [("skip", 0), ("fail", 2)])
+def test_a_day_without_rows(project, missing, code):
+    for day, row in (("2026-11-01", "1,2\n"), ("2026-11-02", "")):
+        (project / "days" / day).mkdir(parents=True)
+        (project / "days" / day / "a.csv").write_text(f"x,y\n{row}")
+    write_pipeline(project, "csv")
+    path = project / "pipeline.yaml"
+    days = f"{{csv: 'days/{{YYYY}}-{{MM}}-{{DD}}', window: 2, missing: {missing}}}"
+    path.write_text(path.read_text().replace("{csv: data}", days))
+    found, output = validate(project)
+    assert (found, "2026-11-02/a.csv has a header but no rows" in output) == (code, code == 2), output
 
 
 def test_addresses_have_no_wildcards():

@@ -192,11 +192,11 @@ def _make_cards(report: Report) -> list[_FeatureCard]:
     return cards
 
 
-def _list_ends(metric: str, curves: Sequence[Curve]) -> list[tuple[str, int, int, float, float, float, float]]:
-    """Returns series, try, number of points, first, last, least and largest value."""
+def _list_ends(metric: str, curves: Sequence[Curve]) -> list[tuple[str, int, float, float, float, float]]:
+    """Returns series, try, first, last, least and largest value."""
     ends = []
     for curve in curves:
         if curve.metric == metric and curve.points:
             values = [value for _, value in curve.points]
-            ends.append((curve.series, curve.attempt + 1, len(values), values[0], values[-1], min(values), max(values)))
+            ends.append((curve.series, curve.attempt + 1, values[0], values[-1], min(values), max(values)))
     return ends

@@ -126,13 +126,6 @@ def test_a_training_that_has_failed_stays_to_be_looked_at(failed, starts):
     assert (launcher.starts, launcher.stops) == (starts, [])
 
 
-def test_a_training_that_another_attempt_follows_is_not_stopped():
-    launcher = Scripted([RUNNING])
-    with pytest.raises(NotFollowedError, match="another attempt of this step"):
-        run(launcher, is_lost=lambda: True)
-    assert launcher.stops == []
-
-
 @pytest.mark.parametrize(("error", "has_time"), [(KeyboardInterrupt(), False), (NotFollowedError("no answer"), True)])
 def test_a_training_that_is_not_followed_any_more_is_stopped(error, has_time):
     launcher = Scripted([RUNNING, error])

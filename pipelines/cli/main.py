@@ -77,6 +77,9 @@ def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **opt
     target, module = load(pipeline, parameters, target_class, options)
     if target.runs_here:
         notify.warn_if_missing(target.spec)
+    else:
+        for warning in target.find_warnings():
+            warn(warning)
     platform = "" if target.runs_here else f" for {target.title}"
     click.echo(f"{pipeline}: valid{platform} ({target.spec.name}: {module.train} of {module.file})")
 

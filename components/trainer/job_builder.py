@@ -353,7 +353,7 @@ def _make_training_data(
         example_weight=example_weight,
         transform_graph=transform_graph,
         schema=schema,
-        label_ranges=ranges,
+        label_ranges={feature: by_split for feature, by_split in ranges.items() if by_split},
     )
 
 

@@ -96,8 +96,8 @@ class Splits:
             sharded=len(parts) == 1 and parts[0].sharded,
         )
 
-    def read_range(self, names: list[str], argument: str, feature: str) -> tuple[float, float] | None:
-        """Returns the smallest and the largest value of a label or weight.
+    def read_ranges(self, names: list[str], argument: str, feature: str) -> dict[str, tuple[float, float]]:
+        """Returns the smallest and largest value of a label or weight in each split.
 
         Args:
           names: Names of the splits that are read.
@@ -105,7 +105,8 @@ class Splits:
           feature: The feature.
 
         Returns:
-          None if no Sharder has written the examples, or the feature has no numbers.
+          The values by split, in the order of `names`; without those that no Sharder
+          has written, or where the feature has no numbers.
 
         Raises:
           DataError: A value is NaN or infinite.
@@ -120,8 +121,10 @@ class Splits:
                 f"{argument}: {sum(bad.values())} examples have a {feature!r} that is NaN or infinite ({places}); write a "
                 "number for it in preprocessing_fn, or leave these examples out of the data"
             )
-        limits = [limit for _, each in values for limit in (each.minimum, each.maximum) if limit is not None]
-        return (min(limits), max(limits)) if limits else None
+        limits: dict[str, list[float]] = {name: [] for name in names}
+        for name, each in values:
+            limits[name] += [limit for limit in (each.minimum, each.maximum) if limit is not None]
+        return {name: (min(each), max(each)) for name, each in limits.items() if each}
 
     def _read_sharded(self, uri: str, manifest: shard_manifest.Manifest, name: str) -> Split:
         shards = manifest.splits[name].shards

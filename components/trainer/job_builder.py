@@ -343,9 +343,9 @@ def _make_training_data(
         )
     held_out = splits.read(eval_splits, "eval_args") if has_eval else None
     names = train_splits + eval_splits * has_eval
-    ranges = {feature: splits.read_range(names, "label", feature) for feature in labels.names_in(label)}
+    ranges = {feature: splits.read_ranges(names, "label", feature) for feature in labels.names_in(label)}
     for feature in labels.names_in(example_weight):
-        splits.read_range(names, "example_weight", feature)
+        splits.read_ranges(names, "example_weight", feature)
     return TrainingData(
         train=train,
         eval=held_out,
@@ -353,7 +353,7 @@ def _make_training_data(
         example_weight=example_weight,
         transform_graph=transform_graph,
         schema=schema,
-        label_ranges={feature: limits for feature, limits in ranges.items() if limits},
+        label_ranges={feature: by_split for feature, by_split in ranges.items() if by_split},
     )
 
 

@@ -184,9 +184,10 @@ class Features:
                 f"{argument}: the examples have no feature {name!r}; they have {', '.join(sorted(self.decoded))}"
             )
         if not isinstance(self.decoded[name], tf.io.FixedLenFeature):
+            setting = f"require: [{name}] under data" if name in self.raw else "data.require"
             raise ConfigurationError(
                 f"{argument}: not every example has the feature {name!r}; fill the gaps in preprocessing_fn, or leave such "
-                "examples out of the data"
+                f"examples out with {setting}"
             )
 
     def raw_needed_for(self, names: set[str]) -> FeatureSpec:

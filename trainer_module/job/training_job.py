@@ -69,8 +69,8 @@ class TrainingData:
       transform_graph: Folder of the transform graph that made the examples; None for
         untransformed examples.
       schema: File with the schema of the examples; required without a transform graph.
-      label_ranges: Name of a label -> its smallest and largest value, if a Sharder has
-        written the examples.
+      label_ranges: Name of a label -> name of a split, those to train on first -> the
+        label's smallest and largest value, if a Sharder has written the examples.
     """
 
     train: Split
@@ -79,7 +79,7 @@ class TrainingData:
     transform_graph: str | None
     schema: str | None
     example_weight: FeatureNames | None = None
-    label_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    label_ranges: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,15 @@ def test_split_is_read_from_the_artifacts_that_have_it(examples, tmp_path):
 
 def test_labels_and_weights_are_finite(examples):
     splits = Splits([examples])
-    assert splits.read_range(["train"], "label", "x") == (-1, 9)
-    assert splits.read_range(["train"], "label", "text") is None
+    assert splits.read_ranges(["train"], "label", "x") == {"train": (-1, 9)}
+    assert splits.read_ranges(["train"], "label", "text") == {}
     with pytest.raises(DataError, match="^example_weight: 6 examples have a 'bad' that is NaN or infinite .6 in the split"):
-        splits.read_range(["train"], "example_weight", "bad")
+        splits.read_ranges(["train"], "example_weight", "bad")
+
+
+def test_the_split_eval_has_labels_of_its_own(examples):
+    manifest = shard_manifest.read(examples.uri)
+    held_out = SplitEntry(0, "asked for", (), {"x": FeatureValues(0, 12)})
+    shard_manifest.write(replace(manifest, splits={"eval": held_out, **manifest.splits}), examples.uri)
+    ranges = Splits([examples]).read_ranges(["train", "eval"], "label", "x")
+    assert list(ranges.items()) == [("train", (-1, 9)), ("eval", (0, 12))]

@@ -55,12 +55,12 @@ class ModelAdapter:
         """
         return set(features.inputs())
 
-    def check_labels(self, features: Features, ranges: Mapping[str, tuple[float, float]]) -> None:
+    def check_labels(self, features: Features, ranges: Mapping[str, Mapping[str, tuple[float, float]]]) -> None:
         """Checks that the losses can learn from the labels.
 
         Args:
           features: All features.
-          ranges: Name of a label -> its smallest and largest value, where known.
+          ranges: As in `TrainingData.label_ranges`.
 
         Raises:
           ConfigurationError: They cannot.

@@ -1,6 +1,6 @@
 """Adapts a compiled Keras 2 model, with its losses and metrics or steps of its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -47,7 +47,7 @@ class CompiledModel(ModelAdapter):
             loss_reduction.use_replica_means()
 
     @override
-    def check_labels(self, features: Features, ranges: Mapping[str, tuple[float, float]]) -> None:
+    def check_labels(self, features: Features, ranges: label_checks.Ranges) -> None:
         if self._reads_all or self._overrides_loss:
             return
         label_checks.check_types(self.model, features)

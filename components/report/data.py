@@ -153,11 +153,13 @@ class Cell:
       value: The value of the new model; NaN if it is missing.
       baseline: The value of the model that it is compared with; None without one.
       failed: True if a threshold is not met here.
+      unmet_change: The difference from the baseline, if a threshold on it is not met.
     """
 
     value: float
     baseline: float | None = None
     failed: bool = False
+    unmet_change: float | None = None
 
 
 @dataclass(frozen=True)

@@ -432,6 +432,20 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     assert {name: not result.failed_on for name, result in found.items()} == {name: ok for name, (_, _, ok) in cases.items()}
 
 
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (BETTER, {((), LOSS): -0.25, (SMALL, LOSS): -0.5}),
+        (Metric(lower_bound=0.6), {((), LOSS): None, (SMALL, LOSS): None}),
+        (Metric(lower_bound=0.6, change=Change(absolute=-1.0)), {((), LOSS): None, (SMALL, LOSS): None}),
+        (NO_WORSE, {}),
+    ],
+)
+def test_failures_have_the_difference_if_it_is_why(metric, expected):
+    verdict = judge(metric, {(): 0.5, SMALL: 0.25}, {(): 0.75, SMALL: 0.75})
+    assert thresholds.read_failures(verdict.validation) == expected
+
+
 def test_component_takes_the_place_of_tfxs():
     evaluator = Evaluator(
         examples=types.Channel(type=standard_artifacts.Examples),

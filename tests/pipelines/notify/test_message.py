@@ -84,6 +84,14 @@ def test_a_model_that_is_not_blessed():
     )
 
 
+@pytest.mark.parametrize("outcome", ["succeeded", "not_blessed"])
+def test_a_model_that_was_not_compared(outcome):
+    facts = Facts("taxi", outcome, "train-1", unusable_baseline="its AUC is not finite", model="/runs/model/7")
+    assert message.compose(facts).body == (
+        "baseline: not compared with the latest blessed model: its AUC is not finite\nmodel: /runs/model/7\nhost: train-1"
+    )
+
+
 @pytest.mark.parametrize(("outcome", "is_good"), [("stopped", False), ("recovered", True), ("succeeded", True)])
 def test_other_outcomes(outcome, is_good):
     composed = message.compose(Facts("taxi", outcome, "train-1"))

@@ -1,9 +1,11 @@
 """Defines what a report shows, as plain values: no file is read here."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.tuner.trials import SearchResult
 from tfx_distribute.trainer_module.job.time_use import TimeUse
 
@@ -153,11 +155,13 @@ class Cell:
       value: The value of the new model; NaN if it is missing.
       baseline: The value of the model that it is compared with; None without one.
       failed: True if a threshold is not met here.
+      unmet_change: The difference from the baseline, if a threshold on it is not met.
     """
 
     value: float
     baseline: float | None = None
     failed: bool = False
+    unmet_change: float | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +203,19 @@ class Evaluation:
     def metrics(self) -> tuple[str, ...]:
         """Names of all metrics."""
         return tuple(dict.fromkeys(name for slice_ in self.slices for name in slice_.cells))
+
+    def describe_verdicts(self) -> dict[str, str]:
+        """Returns for each metric with a threshold if it is met, such as `not met`."""
+        if self.blessed is None:
+            return {}
+        found = {}
+        for name in self.thresholds:
+            cells = {slice_.name: slice_.cells[name] for slice_ in self.slices if name in slice_.cells}
+            overall = cells.get("", Cell(math.nan))
+            failed_on = [slice_name for slice_name, cell in cells.items() if cell.failed]
+            if cells:
+                found[name] = verdicts.describe_verdict(failed_on, overall.value, overall.unmet_change)
+        return found
 
 
 @dataclass(frozen=True)

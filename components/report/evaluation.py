@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, validation_result_pb2
-from tensorflow_model_analysis.slicer import slicer_lib
 
 from tfx_distribute.components.report import thresholds as thresholds_lib
+from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
 MAX_ROC_POINTS = 100
@@ -46,17 +46,18 @@ def to_slices(
     validation: validation_result_pb2.ValidationResult,
 ) -> tuple[Slice, ...]:
     """Converts TFMA's metrics: all examples first, then slices that fail."""
-    failed = {
-        (slicer_lib.deserialize_slice_key(on_slice.slice_key), failure.metric_key.name)
-        for on_slice in (validation.metric_validations_per_slice if validation else ())
-        for failure in on_slice.failures
-    }
+    failures = thresholds_lib.read_failures(validation) if validation else {}
     has_baseline = any(spec.is_baseline for spec in config.model_specs)
     weight_sums = _find_weight_sums(config)
     slices = []
     for key, values in thresholds_lib.read_slices(metrics, config, has_baseline).items():
         cells = {
-            _describe(metric, weight_sums): Cell(value, values.baseline.get(metric), (key, metric.name) in failed)
+            _describe(metric, weight_sums): Cell(
+                value,
+                values.baseline.get(metric),
+                (key, metric.name) in failures,
+                failures.get((key, metric.name)),
+            )
             for metric, value in sorted(values.candidate.items(), key=lambda item: item[0].name)
             if metric.name not in _HIDDEN
         }
@@ -168,6 +169,6 @@ def _describe_limit(limit: Any) -> str:
         return ", ".join(
             f"{sign} {getattr(limit, bound).value:g}" for bound, sign in bounds.items() if limit.HasField(bound)
         )
-    parts = [f"{limit.absolute.value:+g}"] if limit.HasField("absolute") else []
-    parts += [f"{limit.relative.value:+g}x"] if limit.HasField("relative") else []
-    return f"change {' and '.join(parts)}"
+    absolute = limit.absolute.value if limit.HasField("absolute") else None
+    relative = limit.relative.value if limit.HasField("relative") else None
+    return verdicts.describe_change(absolute, relative, limit.direction != tfma.MetricDirection.LOWER_IS_BETTER)

@@ -21,6 +21,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.cli.progress_line import (
@@ -382,18 +383,7 @@ def format_summary(result: "RunResult") -> Text:
 
 def format_verdict(result: "MetricResult") -> Text:
     """Formats a metric's thresholds and if they are met; empty without thresholds."""
-    thresholds = result.metric.describe_thresholds()
-    return Text.assemble(f"{thresholds}  " if thresholds else "", _format_verdict(result))
-
-
-def _format_verdict(result: "MetricResult") -> Text:
     if not result.metric.has_threshold:
         return Text()
-    if not result.failed_on:
-        return Text("met", "green")
-    slices = [name for name in result.failed_on if name]
-    if not slices:
-        return Text("not met", "red")
-    shown = ", ".join(slices[:3]) + (", ..." if len(slices) > 3 else "")
-    where = f"{len(slices)} slice{'s' if len(slices) > 1 else ''} ({shown})"
-    return Text(f"not met, also on {where}" if "" in result.failed_on else f"not met on {where}", "red")
+    verdict = verdicts.describe_verdict(result.failed_on, result.value, result.unmet_change)
+    return Text.assemble(f"{result.metric.describe_thresholds()}  ", (verdict, "red" if result.failed_on else "green"))

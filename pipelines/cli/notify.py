@@ -135,17 +135,20 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
         facts = replace(facts, data={**report.describe_data(run), **unread}, report=report_command)
     if ending.result:
         model = ending.result.pushed or ending.result.model + (" (not pushed)" if spec.push else "")
-        facts = replace(facts, metrics=_list_metrics(spec, ending.result, earlier), model=model)
+        facts = replace(
+            facts,
+            metrics=_list_metrics(spec, ending.result, earlier),
+            unusable_baseline=terminal.escape(ending.result.unusable_baseline),
+            model=model,
+        )
     return facts
 
 
 def _describe_end(run: "Run") -> str:
     """Returns the outcome of an earlier run, or its state if it has none."""
-    from tfx_distribute.pipelines.targets.local import report
-
     if run.state != "complete":
         return run.state
-    return "not_blessed" if report.find_sources(run).blessed is False else "succeeded"
+    return "not_blessed" if run.blessed is False else "succeeded"
 
 
 def _list_metrics(spec: "PipelineSpec", result: "RunResult", earlier: "Sequence[Run]") -> "tuple[MetricLine, ...]":

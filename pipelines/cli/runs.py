@@ -81,7 +81,7 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
         _check_local(options)
         local = list_local(root)[:limit]
         documents = [_local_document(run) for run in local]
-        rows = [[run.id, run.pipeline, run.state, *_format_times(run)] for run in local]
+        rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run)] for run in local]
     else:
         platform = open_platform(target_name, root, options)
         with refusing_errors(), quiet():
@@ -102,7 +102,7 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
 @TARGET
 @OUTPUT
 def show(run: str | None, root: str | None, target_name: str, output: str, **options: Any) -> None:
-    """Shows a run: its steps, parameters and metrics.
+    """Shows a run: its steps, parameters and metrics, and if it was blessed.
 
     On this machine, RUN is as for `report`; elsewhere it is an id that `runs list`
     shows.
@@ -124,22 +124,28 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
         from tfx_distribute.pipelines.targets.local import comparison
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
-        metrics, missing = comparison.read_metrics(found)
+        evaluation, missing = comparison.read_evaluation(found)
         data = report_lib.describe_data(found)
         anomalies = report_lib.describe_anomalies(found)
+    metrics = comparison.list_metrics(found, evaluation)
     commands = commands_lib.list_commands(found)
+    verdicts = evaluation.describe_verdicts() if evaluation else {}
+    thresholds = {name: evaluation.thresholds[name] for name in verdicts} if evaluation else {}
     document = {
         **_local_document(found),
         "data": data,
         "anomalies": anomalies,
         "metrics": metrics,
+        "thresholds": thresholds,
+        "verdicts": verdicts,
         "commands": commands,
         "missing": missing,
     }
     if output == "json":
         click.echo(tables.to_json(document))
         return
-    click.echo(_format_local(found, data, anomalies, metrics, commands))
+    shown = _format_metrics(metrics, thresholds, verdicts) if verdicts else _format_values("metric", metrics)
+    click.echo(_format_local(found, data, anomalies, shown, commands))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
 
@@ -351,9 +357,27 @@ def _local_document(run: "Run") -> dict[str, Any]:
     document = {name: value for name, value in vars(run).items() if name not in ("nodes", "artifacts")}
     return {
         **document,
+        "blessed": run.blessed,
+        "unusable_baseline": run.unusable_baseline,
         "nodes": [dataclasses.asdict(node) for node in run.nodes],
         "artifacts": [dataclasses.asdict(artifact.info) for artifact in run.artifacts],
     }
+
+
+def _describe_state(run: "Run") -> str:
+    """Returns a run's state, or that it has come to its end and pushed no model."""
+    return "not blessed" if run.state == "complete" and run.blessed is False else run.state
+
+
+def _describe_blessing(run: "Run") -> list[tuple[str, str]]:
+    """Returns rows about the verdict on a run's model, in the words of `run`."""
+    rows = []
+    if run.blessed is not None:
+        rows.append(("blessed", "yes" if run.blessed else "no: thresholds are not met"))
+    if run.unusable_baseline:
+        reason = " ".join(run.unusable_baseline.split())
+        rows.append(("baseline", f"not compared with the latest blessed model: {reason}"))
+    return rows
 
 
 def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
@@ -362,19 +386,18 @@ def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
     return tables.format_time(run.started), tables.format_seconds(run.seconds)
 
 
-def _format_local(
-    run: "Run", data: "Mapping[str, str]", anomalies: str, metrics: "Mapping[str, float]", commands: "Mapping[str, str]"
-) -> str:
+def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics: str, commands: "Mapping[str, str]") -> str:
     from tfx_distribute.pipelines.cli import tables
 
     head = [
         ("run", run.id),
         ("pipeline", run.pipeline),
-        ("state", run.state),
+        ("state", _describe_state(run)),
         ("started", tables.format_time(run.started)),
         ("duration", tables.format_seconds(run.seconds)),
         *data.items(),
         *([("anomalies", anomalies)] if anomalies else []),
+        *_describe_blessing(run),
     ]
     nodes = [
         [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]
@@ -385,7 +408,7 @@ def _format_local(
         tables.format_pairs(head),
         tables.format_table([["node", "state", "time", ""], *nodes]),
         _format_values("parameter", parameters),
-        _format_values("metric", metrics),
+        metrics,
         tables.format_pairs(list(commands.items())),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -409,6 +432,16 @@ def _format_remote(run: "RemoteRun") -> str:
         _format_values("parameter", run.parameters),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _format_metrics(metrics: "Mapping[str, float]", thresholds: "Mapping[str, str]", verdicts: "Mapping[str, str]") -> str:
+    from tfx_distribute.pipelines.cli import tables
+
+    rows = [
+        [name, tables.format_value(value), thresholds.get(name, ""), verdicts.get(name, "")]
+        for name, value in metrics.items()
+    ]
+    return tables.format_table([["metric", "value", "thresholds", ""], *rows])
 
 
 def _format_values(title: str, values: "Mapping[str, Any]") -> str:

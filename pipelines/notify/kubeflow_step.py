@@ -171,6 +171,7 @@ def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], threshol
         is_decided = facts.outcome == "succeeded" and "blessed" in artifact.custom_properties
         if is_decided and not kubeflow_services.get_number(artifact, "blessed"):
             facts = replace(facts, outcome="not_blessed", reason="the model does not meet its thresholds")
+        facts = replace(facts, unusable_baseline=artifact.custom_properties["unusable_baseline"].string_value)
     for artifact in artifacts.get("system.Metrics", ()):
         values = {
             name: value.double_value for name, value in artifact.custom_properties.items() if value.HasField("double_value")

@@ -66,6 +66,7 @@ class Facts:
       reason: Why it did not succeed.
       data: Facts about its data, such as their spans.
       metrics: Metrics of its model.
+      unusable_baseline: Why its model was not compared with the latest blessed one.
       model: Folder of its model, which is where it was pushed to if it was.
       report: Command that writes its report.
       log: Path of its log.
@@ -78,6 +79,7 @@ class Facts:
     reason: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[MetricLine, ...] = ()
+    unusable_baseline: str = ""
     model: str = ""
     report: str = ""
     log: str = ""
@@ -130,11 +132,13 @@ def compose(facts: Facts) -> Message:
     compose(Facts("taxi", "not_blessed", "train-1")).title  # "taxi: not blessed"
     ```
     """
+    baseline = f"not compared with the latest blessed model: {facts.unusable_baseline}" if facts.unusable_baseline else ""
     rows = {
         "run": facts.run,
         **facts.data,
         "reason": _shorten(facts.reason),
         **{metric.name: _format_metric(metric) for metric in facts.metrics},
+        "baseline": _shorten(baseline),
         "model": facts.model,
         "report": facts.report,
         "log": facts.log,

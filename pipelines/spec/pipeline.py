@@ -24,6 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from tfx_distribute.components.example_gen import spans
+from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
@@ -365,13 +366,12 @@ class Metric(SpecModel):
         return any(value is not None for value in (self.lower_bound, self.upper_bound, self.change))
 
     def describe_thresholds(self) -> str:
-        """Returns its thresholds, such as `>= 0.95, change +0.01`; empty if none."""
+        """Returns its thresholds, such as `>= 0.95, change of at least +0.01`."""
         parts = [f">= {self.lower_bound:g}"] if self.lower_bound is not None else []
         parts += [f"<= {self.upper_bound:g}"] if self.upper_bound is not None else []
         if self.change is not None:
-            values = ((self.change.absolute, ""), (self.change.relative, "x"))
-            bounds = [f"{value:+g}{unit}" for value, unit in values if value is not None]
-            parts.append(f"change {' and '.join(bounds)}")
+            change = self.change
+            parts.append(verdicts.describe_change(change.absolute, change.relative, change.higher_is_better))
         return ", ".join(parts)
 
 

@@ -108,5 +108,5 @@ def test_mornings(command, tmp_path, monkeypatch):
     assert kinds == ["success"] * 2 + ["failure"] * 3 + ["success", "failure", "success", "success"]
     pruned = command("runs", "prune", "--keep", "1", *root)
     assert pruned.code == 0, pruned.output
-    states = re.findall(r"^\S+ +mine +(\w+)", command("runs", "list", *root).output, re.MULTILINE)
-    assert states == ["complete"] * 4 + ["stopped"] * 2 + ["complete"] * 2
+    states = re.findall(r"^\S+ +mine +(\w+(?: blessed)?)", command("runs", "list", *root).output, re.MULTILINE)
+    assert states == ["complete"] * 2 + ["not blessed", "complete"] + ["stopped"] * 2 + ["complete"] * 2

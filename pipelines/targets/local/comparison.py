@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.pipelines.targets.local.runs import Run
+
+if TYPE_CHECKING:
+    from tfx_distribute.components.report.data import Evaluation
 
 METRIC_PREFIX = "training_"  # of metrics of the training, in the model's properties
 
@@ -64,23 +67,32 @@ def find_differences(values: Sequence[Mapping[str, Any]]) -> tuple[Difference, .
 
 
 def read_metrics(run: Run) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Returns the metrics of a run, over all examples, and what could not be read.
+    """Returns the metrics of a run, as `list_metrics`, and what could not be read."""
+    evaluation, missing = read_evaluation(run)
+    return list_metrics(run, evaluation), missing
 
-    Those of the evaluation come first. Reads the evaluation with TFMA, which loads
-    TensorFlow.
+
+def read_evaluation(run: Run) -> tuple["Evaluation | None", tuple[str, ...]]:
+    """Returns the evaluation of a run, if there is one, and what could not be read.
+
+    Reads it with TFMA, which loads TensorFlow.
     """
-    metrics: dict[str, float] = {}
-    missing: tuple[str, ...] = ()
-    if run.find("ModelEvaluation"):
-        from tfx_distribute.components.report import artifacts
-        from tfx_distribute.pipelines.targets.local import report
+    evaluation = run.find("ModelEvaluation")
+    if evaluation is None:
+        return None, ()
+    from tfx_distribute.components.report import artifacts
 
-        parts = artifacts.read(artifacts.Sources(evaluation=report.find_sources(run).evaluation))
-        missing = tuple(f"{run.id}: {text}" for text in parts["missing"])
-        for slice_ in parts["evaluation"].slices if parts.get("evaluation") else ():
-            if not slice_.name:
-                metrics.update({name: cell.value for name, cell in slice_.cells.items()})
+    parts = artifacts.read(artifacts.Sources(evaluation=evaluation.info.uri, blessed=run.blessed))
+    return parts.get("evaluation"), tuple(f"{run.id}: {text}" for text in parts["missing"])
+
+
+def list_metrics(run: Run, evaluation: "Evaluation | None") -> dict[str, float]:
+    """Returns a run's metrics over all examples, those of the evaluation first."""
+    metrics: dict[str, float] = {}
+    for slice_ in evaluation.slices if evaluation else ():
+        if not slice_.name:
+            metrics.update({name: cell.value for name, cell in slice_.cells.items()})
     model = run.model
     properties = sorted(model.properties.items()) if model else []
     metrics.update({name: value for name, value in properties if name.startswith(METRIC_PREFIX)})
-    return metrics, missing
+    return metrics

@@ -90,8 +90,7 @@ def write(report: Report, path: Path) -> None:
 
 def find_sources(run: Run) -> artifacts.Sources:
     """Returns where the parts of a run's report are."""
-    blessing, results = run.find("ModelBlessing"), run.find("TunerResults")
-    has_thresholds = blessing is not None and "blessed" in blessing.properties
+    results = run.find("TunerResults")
     search = results.properties if results else {}
     resolved = [artifact.info for artifact in run.artifacts if artifact.is_resolved]
     return artifacts.Sources(
@@ -101,8 +100,8 @@ def find_sources(run: Run) -> artifacts.Sources:
         model_run=_uri(run, "ModelRun"),
         evaluation=_uri(run, "ModelEvaluation"),
         trials=_uri(run, "TunerResults"),
-        blessed=bool(blessing.properties["blessed"]) if blessing and has_thresholds else None,
-        unusable_baseline=str(blessing.properties.get("unusable_baseline", "")) if blessing else "",
+        blessed=run.blessed,
+        unusable_baseline=run.unusable_baseline,
         objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
     )
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import tensorflow_model_analysis as tfma
 from ml_metadata.proto import metadata_store_pb2
-from tensorflow_model_analysis.slicer import slicer_lib
 from tfx.orchestration import metadata
 
 from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
@@ -33,12 +32,15 @@ class MetricResult:
       metric: Its thresholds.
       failed_on: Slices on which a threshold is not met, such as `hour=3`; the empty
         string stands for all examples. A threshold applies to every slice, as in TFMA.
+      unmet_change: The difference from the latest blessed model's value, over all
+        examples, if a threshold on it is not met.
     """
 
     name: str
     value: float
     metric: Metric
     failed_on: tuple[str, ...]
+    unmet_change: float | None = None
 
 
 @dataclass(frozen=True)
@@ -162,14 +164,11 @@ def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult,
         for metric_values in sub_keys.values()  # of one class, of the top k, or of neither
         for name, value in metric_values.items()
     }
-    failed: dict[str, set[str]] = {}  # metric -> slices
-    for validation in tfma.load_validation_result(uri).metric_validations_per_slice:
-        slice_name = thresholds.slice_name(slicer_lib.deserialize_slice_key(validation.slice_key))
-        for failure in validation.failures:
-            failed.setdefault(failure.metric_key.name, set()).add(slice_name)
+    failures = thresholds.read_failures(tfma.load_validation_result(uri))
     results = []
     for name, metric in metrics.items():
         reported_name = metric.config.get("name", name)
         value = float(values.get(reported_name, {}).get("doubleValue", math.nan))
-        results.append(MetricResult(name, value, metric, tuple(sorted(failed.get(reported_name, ())))))
+        failed_on = tuple(sorted(thresholds.slice_name(key) for key, failed in failures if failed == reported_name))
+        results.append(MetricResult(name, value, metric, failed_on, failures.get(((), reported_name))))
     return tuple(results)

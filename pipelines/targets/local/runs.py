@@ -109,6 +109,18 @@ class Run:
         return next((model for model in models if model.info.node in trainings), None)
 
     @property
+    def blessed(self) -> bool | None:
+        """True if its model meets all thresholds; None without a verdict."""
+        blessing = self.find("ModelBlessing")
+        return bool(blessing.properties["blessed"]) if blessing and "blessed" in blessing.properties else None
+
+    @property
+    def unusable_baseline(self) -> str:
+        """Why the model was not compared with the latest blessed one, or empty."""
+        blessing = self.find("ModelBlessing")
+        return str(blessing.properties.get("unusable_baseline", "")) if blessing else ""
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """The parameters that have their default values."""
         return {name: value for name, value in self.parameters.items() if _DEFAULTS.get(name) == value}

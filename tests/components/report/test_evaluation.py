@@ -38,14 +38,16 @@ def test_slices_against_thresholds_and_baseline():
     metrics = [on_slice(10, 0.9, 0.9), on_slice(9, 0.9, 0.9), on_slice(None, 0.85, 0.84), on_slice(11, 0.7, 0.9)]
     validation = validation_result_pb2.ValidationResult()
     failed = validation.metric_validations_per_slice.add(slice_key=metrics[3].slice_key)
-    failed.failures.add().metric_key.name = "AUC"
+    failure = failed.failures.add()
+    failure.metric_key.name, failure.metric_key.is_diff = "AUC", True
+    failure.metric_value.double_value.value = -0.2
     assert evaluation.to_slices(config, metrics, validation) == (
         Slice("", {"AUC": Cell(0.85, 0.84)}),
-        Slice("hour=11", {"AUC": Cell(0.7, 0.9, failed=True)}),
+        Slice("hour=11", {"AUC": Cell(0.7, 0.9, failed=True, unmet_change=-0.2)}),
         Slice("hour=9", {"AUC": Cell(0.9, 0.9)}),
         Slice("hour=10", {"AUC": Cell(0.9, 0.9)}),
     )
-    assert evaluation.to_thresholds(config) == {"AUC": ">= 0.8, change -0.01"}
+    assert evaluation.to_thresholds(config) == {"AUC": ">= 0.8, change of at least -0.01"}
 
 
 def test_sums_of_weights_are_named():

@@ -320,7 +320,7 @@ def evaluate(tmp_path_factory):
 def test_evaluated_models_are_blessed_or_not(evaluate, caplog, metric, new, baseline, expected):
     with caplog.at_level(logging.WARNING):
         assert evaluate(metric, new, baseline) == expected
-    assert (f"{LOSS} of the new model is not finite" in caplog.text) == (not all(map(math.isfinite, new)))
+    assert (f"{LOSS} of the new model meets no threshold" in caplog.text) == (not all(map(math.isfinite, new)))
     assert ("The latest blessed model is not compared with" in caplog.text) == bool(expected[2])
 
 
@@ -430,6 +430,20 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
         {name: value for name, (_, value, _) in cases.items()}
     )
     assert {name: not result.failed_on for name, result in found.items()} == {name: ok for name, (_, _, ok) in cases.items()}
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (BETTER, {((), LOSS): -0.25, (SMALL, LOSS): -0.5}),
+        (Metric(lower_bound=0.6), {((), LOSS): None, (SMALL, LOSS): None}),
+        (Metric(lower_bound=0.6, change=Change(absolute=-1.0)), {((), LOSS): None, (SMALL, LOSS): None}),
+        (NO_WORSE, {}),
+    ],
+)
+def test_failures_have_the_difference_if_it_is_why(metric, expected):
+    verdict = judge(metric, {(): 0.5, SMALL: 0.25}, {(): 0.75, SMALL: 0.75})
+    assert thresholds.read_failures(verdict.validation) == expected
 
 
 def test_component_takes_the_place_of_tfxs():

@@ -109,7 +109,7 @@ def test_summary_of_a_pushed_model():
     )
     assert [line.rstrip() for line in str(console.format_summary(result)).splitlines()] == [
         "trained       mirrored, 2 replicas, global batch 64, 440 steps",
-        "AUC           0.912346  >= 0.8, change -0.01  met",
+        "AUC           0.912346  >= 0.8, change of at least -0.01  met",
         "ExampleCount  383",
         "model         /serving/1",
     ]
@@ -124,6 +124,7 @@ def test_summary_of_a_refused_model():
             MetricResult("A", 0.5, metric, ("",)),
             MetricResult("B", 0.9, metric, ("hour=1", "hour=2", "hour=3", "hour=4")),
             MetricResult("C", 0.7, metric, ("", "hour=1")),
+            MetricResult("D", 0.72, Metric(lower_bound=0.43, change=Change(absolute=-0.2)), ("",), -0.23),
         ),
         blessed=False,
     )
@@ -131,7 +132,8 @@ def test_summary_of_a_refused_model():
     assert lines[1].endswith(">= 0.8  not met")
     assert lines[2].endswith("not met on 4 slices (hour=1, hour=2, hour=3, ...)")
     assert lines[3].endswith("not met, also on 1 slice (hour=1)")
-    assert lines[4].endswith("not pushed: thresholds are not met; it is in /m")
+    assert lines[4] == "D        0.72  >= 0.43, change of at least -0.2  not met: -0.23 from the blessed model's 0.95"
+    assert lines[5].endswith("not pushed: thresholds are not met; it is in /m")
 
 
 NOISE = """

@@ -6,6 +6,10 @@ import pytest
 import webhook
 from small_project import PIPELINE, write_project
 
+from tfx_distribute.pipelines.cli import notify
+from tfx_distribute.pipelines.notify.message import Ending
+from tfx_distribute.pipelines.targets.local.paths import RunPaths
+
 VARIABLE = "RUNS_GO_TO"
 NOTIFY = f"notify: {{urls: {VARIABLE}}}\n"
 
@@ -92,6 +96,26 @@ def test_a_folder_in_use_is_not_news(command, file, receiver, tmp_path):
         refused = command("run", file, "--root", tmp_path / "runs")
     assert (refused.code, "is in use by process" in refused.output) == (2, True), refused.output
     assert receiver.messages == []
+
+
+def test_a_pushed_model_that_was_not_compared(file, receiver, tmp_path):
+    from tfx_distribute.pipelines.cli.console import Console
+    from tfx_distribute.pipelines.spec import loader
+    from tfx_distribute.pipelines.spec.pipeline import Change, Metric
+    from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
+
+    file.write_text(f"{PIPELINE}notify: {{urls: {VARIABLE}, when: [succeeded]}}\n")
+    (tmp_path / "metadata.sqlite").touch()
+    paths = RunPaths(tmp_path, tmp_path / "logs" / "20260131-120000-000000", tmp_path / "serving")
+    metric = MetricResult("AUC", 0.9, Metric(change=Change(absolute=-0.01)), ())
+    result = RunResult({}, "/m", (metric,), blessed=True, unusable_baseline="its AUC is\x1b[2J not finite", pushed="/s/1")
+    notify.tell_end(loader.load(str(file)), paths, Console(), Ending(0, result=result))
+    (received,) = receiver.messages
+    assert received["message"].splitlines()[1:4] == [
+        "AUC: 0.9 (change of at least -0.01 met)",
+        r"baseline: not compared with the latest blessed model: its AUC is\x1b[2J not finite",
+        "model: /s/1",
+    ]
 
 
 @pytest.mark.e2e

@@ -2,16 +2,18 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner, Result
 
-from tfx_distribute.components.report.data import Node
+from tfx_distribute.components.report.data import ArtifactInfo, Cell, Evaluation, Node, Slice
 from tfx_distribute.pipelines.cli import runs
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.targets.local.runs import Run
+from tfx_distribute.pipelines.targets.local import comparison
+from tfx_distribute.pipelines.targets.local.runs import Artifact, Run
 
 
 def command(*arguments: str) -> Result:
@@ -58,6 +60,67 @@ def test_list_and_logs(run):
     assert command("runs", "logs", "--process", "trial-1/chief-0").output == "step 1\n\ufffd\n"
     unknown = command("runs", "logs", "--process", "../../secret")
     assert unknown.output == (f"Error: --process: {run.id} has no log of '../../secret'; it has those of trial-1/chief-0\n")
+
+
+def finish(run, monkeypatch, state="complete", **blessing) -> Run:
+    """Makes the run one whose Evaluator has written a blessing; commands find it."""
+    artifact = Artifact(ArtifactInfo("Evaluator", "blessing", "ModelBlessing", 1, "/gone"), blessing)
+    made = dataclasses.replace(run, state=state, artifacts=(artifact,))
+    monkeypatch.setattr(runs, "list_local", lambda root: [made])
+    monkeypatch.setattr(runs, "find_local", lambda root, name: made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("state", "blessing", "shown", "blessed"),
+    [
+        ("complete", {"blessed": 0}, "not blessed", False),
+        ("complete", {"blessed": 1}, "complete", True),
+        ("complete", {}, "complete", None),
+        ("failed", {"blessed": 0}, "failed", False),
+    ],
+)
+def test_state_of_a_run_that_was_not_blessed(run, monkeypatch, state, blessing, shown, blessed):
+    """It is only shown: its state stays what others compare with."""
+    finish(run, monkeypatch, state, **blessing)
+    assert command("runs", "list").output.splitlines()[1].split("  ")[2] == shown
+    (document,) = json.loads(command("runs", "list", "--output", "json").output)
+    assert (document["state"], document["blessed"]) == (state, blessed)
+
+
+def test_show_has_the_verdict(run, monkeypatch):
+    finish(run, monkeypatch, blessed=0, unusable_baseline="its Loss is\nnot finite")
+    cells = {"AUC": Cell(0.72, 0.95, True, -0.23), "Count": Cell(9.0), "Loss": Cell(0.5)}
+    evaluation = Evaluation(
+        (Slice("", cells), Slice("hour=1", {"Loss": Cell(0.7, failed=True)})),
+        thresholds={"AUC": ">= 0.43, change of at least -0.2", "Loss": "<= 0.6", "No value": ">= 0"},
+        blessed=False,
+    )
+    monkeypatch.setattr(comparison, "read_evaluation", lambda run: (evaluation, ()))
+    lines = command("runs", "show").output.splitlines()
+    assert lines[2] == "state     not blessed"
+    assert lines[5:7] == [
+        "blessed   no: thresholds are not met",
+        "baseline  not compared with the latest blessed model: its Loss is not finite",
+    ]
+    start = next(number for number, line in enumerate(lines) if line.startswith("metric"))
+    assert lines[start : start + 4] == [
+        "metric  value  thresholds",
+        "AUC     0.72   >= 0.43, change of at least -0.2  not met: -0.23 from the blessed model's 0.95",
+        "Count   9",
+        "Loss    0.5    <= 0.6                            not met on 1 slice (hour=1)",
+    ]
+    document = json.loads(command("runs", "show", "--output", "json").output)
+    assert document["metrics"] == {"AUC": 0.72, "Count": 9.0, "Loss": 0.5}
+    assert document["verdicts"]["Loss"] == "not met on 1 slice (hour=1)"
+    assert document["thresholds"]["Loss"] == "<= 0.6"
+
+
+def test_show_of_a_blessed_model_whose_files_are_gone(run, monkeypatch):
+    finish(run, monkeypatch, blessed=1)
+    shown = command("runs", "show").output
+    assert re.search(r"^blessed +yes$", shown, re.MULTILINE), shown
+    assert "baseline" not in shown
 
 
 def test_one_message_for_what_cannot_be_done(run):

@@ -65,10 +65,10 @@ def record(metadata, kind, **properties):
     metadata.record(kind, artifact, [metadata.context(PIPELINE, "taxi"), metadata.context(RUN, THIS)])
 
 
-def evaluate(metadata, blessed):
+def evaluate(metadata, blessed, **properties):
     record(metadata, "tfx.Examples", spans="2026-11-25")
     record(metadata, "system.Metrics", AUC=0.9, ExampleCount=70.0, display_name="metrics")
-    record(metadata, "tfx.ModelBlessing", blessed=float(blessed))
+    record(metadata, "tfx.ModelBlessing", blessed=float(blessed), **properties)
 
 
 def test_a_run_that_succeeded(services):
@@ -88,6 +88,15 @@ def test_a_run_that_succeeded(services):
         f"log: https://kubeflow.example.com/pipeline/#/runs/details/{THIS}",
         "host: Kubeflow Pipelines",
     ]
+
+
+def test_a_model_that_was_not_compared(services):
+    api, metadata, _ = services
+    begin(api, THIS, "RUNNING", Trainer="SUCCEEDED", exit_handler_1="SUCCEEDED")
+    evaluate(metadata, blessed=True, unusable_baseline="/models/7 is not there any more")
+    (message,) = start(services)
+    expected = "\nbaseline: not compared with the latest blessed model: /models/7 is not there any more\n"
+    assert expected in message["message"]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,9 @@ def test_a_model_that_is_not_blessed():
     metrics = (
         MetricLine("BinaryAccuracy", 0.90625, ">= 0.95  not met", 0.9609375),
         MetricLine("ExampleCount", 128.0, before=120.0),
+        MetricLine(
+            "Precision", 0.72, ">= 0.43, change of at least -0.2  not met: -0.23 from the blessed model's 0.95", 0.31
+        ),
         MetricLine("AUC", float("nan"), ">= 0.5  not met: the value is not finite"),
     )
     composed = message.compose(Facts("taxi", "not_blessed", "train-1", metrics=metrics, model="/runs/model/7"))
@@ -74,9 +77,18 @@ def test_a_model_that_is_not_blessed():
     assert composed.body == (
         "BinaryAccuracy: 0.90625 (>= 0.95 not met; last run 0.960938)\n"
         "ExampleCount: 128 (last run 120)\n"
+        "Precision: 0.72 (>= 0.43, change of at least -0.2 not met: -0.23 from the blessed model's 0.95; last run 0.31)\n"
         "AUC: nan (>= 0.5 not met: the value is not finite)\n"
         "model: /runs/model/7\n"
         "host: train-1"
+    )
+
+
+@pytest.mark.parametrize("outcome", ["succeeded", "not_blessed"])
+def test_a_model_that_was_not_compared(outcome):
+    facts = Facts("taxi", outcome, "train-1", unusable_baseline="its AUC is not finite", model="/runs/model/7")
+    assert message.compose(facts).body == (
+        "baseline: not compared with the latest blessed model: its AUC is not finite\nmodel: /runs/model/7\nhost: train-1"
     )
 
 

@@ -158,6 +158,8 @@ def run(
     """
     shell.check_environment()
     if backfill:
+        if ".." not in backfill:
+            refuse(f"--backfill: {backfill} is not a range; write FIRST..LAST, e.g. 2026-11-01..2026-11-25")
         if if_new or any(parameter.startswith("span=") for parameter in parameters):
             refuse("--backfill: sets the span of each run; leave out --if-new and -p span")
         parameters = (*parameters, f"span={backfill.rpartition('..')[2]}")

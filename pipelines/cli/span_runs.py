@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # States of runs that are not repeated for the same span -> what they did. Those that
 # failed may succeed.
-_ENDS = {"complete": "has read it", "stopped": "has rejected it"}
+_ENDS = {"complete": "has read it", "stopped": "has rejected it; without --if-new, it is read again"}
 
 
 def find_run_of_newest(data: "Data", root: Path) -> str:

@@ -46,7 +46,8 @@ def test_new_days_and_past_ones(command, tmp_path):
 @pytest.mark.parametrize(
     ("backfill", "message"),
     [
-        ("2026-11-01", "no data found at"),
+        ("2026-11-25", "is not a range; write FIRST..LAST"),
+        ("2026-11-01..2026-11-02", "no data found at"),
         ("yesterday..today", "'today' is not a span of"),
     ],
 )

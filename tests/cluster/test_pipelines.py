@@ -57,8 +57,8 @@ def test_two_workers(installation):
     check_training_in_pods(installation, kind, run)
     for role, text in metrics.items():
         assert re.search(rf'^tfx_distribute_training_step{{task="{role}-0"}} [1-9]', text, re.M)
-        assert f'tfx_distribute_training_time_seconds_total{{task="{role}-0",activity="compute"}}' in text
-        assert f'tfx_distribute_training_metric{{task="{role}-0",name="loss"}}' in text
+        assert f'tfx_distribute_training_time_seconds_total{{activity="compute",task="{role}-0"}}' in text
+        assert f'tfx_distribute_training_metric{{name="loss",task="{role}-0"}}' in text
     check_history(installation, run, epochs=30)
     check_report(installation, run)
 

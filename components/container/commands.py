@@ -19,7 +19,7 @@ from tfx.utils import import_utils
 from tfx_distribute.components.beam import caches, direct_runner
 from tfx_distribute.components.container import executor_io, kubeflow_services, latest_artifact
 from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
-from tfx_distribute.components.example_gen.names import LAST_SPAN
+from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import DataError
@@ -31,6 +31,7 @@ _RESOLVED = (
     example_gen_utils.VERSION_PROPERTY_NAME,
     example_gen_utils.FINGERPRINT_PROPERTY_NAME,
     LAST_SPAN,  # the ExampleGen reads it even if newer data has arrived since
+    COLUMN_TYPES,
 )
 
 

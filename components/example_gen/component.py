@@ -16,7 +16,7 @@ example_gen = CsvExampleGen(input_base="/data/{YYYY}-{MM}-{DD}", window=7)
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
@@ -26,7 +26,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import driver, executor, spans
-from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN, REQUIRE, SPANS_HINT, WINDOW
+from tfx_distribute.components.example_gen.names import LAST_SPAN, REQUIRE, SCHEMA_FILE, SPANS_HINT, WINDOW
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _FORMATS = (
@@ -48,7 +48,6 @@ class _DataFilesExampleGen(FileBasedExampleGen):
         skip_missing: bool = False,
         span: str | data_types.RuntimeParameter = "",
         time_zone: str = "UTC",
-        column_types: Mapping[str, str] | None = None,
         **options: Any,
     ):
         """Constructs an ExampleGen.
@@ -62,11 +61,9 @@ class _DataFilesExampleGen(FileBasedExampleGen):
             which they are.
           skip_missing: True if spans inside the window may be missing.
           span: The last span, such as `2026-11-25`; by default the newest that is there
-            when the component runs; `scheduled` for the last that had ended when the
-            run was to start.
+            when the component runs; `scheduled` for the last one that had ended at the
+            scheduled time of the run.
           time_zone: Time zone of the dates of spans, such as `Asia/Tokyo`.
-          column_types: For CSV, name of a column -> `INT`, `FLOAT` or `BYTES`: what it
-            is read as if its cells allow it. Otherwise only the cells decide.
           **options: Keyword arguments of `FileBasedExampleGen`.
 
         Raises:
@@ -75,8 +72,6 @@ class _DataFilesExampleGen(FileBasedExampleGen):
         super().__init__(*arguments, **options)
         if require:
             self.exec_properties[REQUIRE] = json.dumps(list(require))
-        if column_types:
-            self.exec_properties[COLUMN_TYPES] = json.dumps(column_types)
         input_base = self.exec_properties[standard_component_specs.INPUT_BASE_KEY]
         if isinstance(input_base, str) and spans.has_fields(input_base):
             spans.check_pattern(input_base)
@@ -98,6 +93,19 @@ class CsvExampleGen(_DataFilesExampleGen):
     """Reads CSV files."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.CsvExecutor)
+
+    def __init__(self, *arguments: Any, schema_file: str | None = None, **options: Any):
+        """Constructs an ExampleGen.
+
+        Args:
+          *arguments: As for the other ExampleGens.
+          schema_file: A schema in text format. Columns get its types if their cells
+            allow it; by default, only the cells decide.
+          **options: As for the other ExampleGens.
+        """
+        super().__init__(*arguments, **options)
+        if schema_file:
+            self.exec_properties[SCHEMA_FILE] = schema_file
 
 
 class ImportExampleGen(_DataFilesExampleGen):

@@ -1,20 +1,25 @@
 """Lists, opens and fingerprints data files, local or remote."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 from tfx.types import standard_component_specs
+from tfx.utils import io_utils
 
 from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.example_gen.names import (
     ALL_FILES,
+    COLUMN_TYPES,
     LAST_SPAN,
     SCHEDULED_AT,
+    SCHEMA_FILE,
     SPANS_HINT,
     WINDOW,
     is_data_file,
@@ -37,6 +42,21 @@ def choose_spans(exec_properties: Mapping[str, Any]) -> spans.Chosen:
     return spans.choose(
         input_base, spans.Window.from_json(*values), lambda folder: fileio.listdir(folder) if fileio.isdir(folder) else []
     )
+
+
+def read_column_types(exec_properties: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the types of a curated schema by feature; empty without a schema.
+
+    Args:
+      exec_properties: The component's parameters.
+    """
+    if COLUMN_TYPES in exec_properties:
+        types: dict[str, str] = json.loads(exec_properties[COLUMN_TYPES])
+        return types
+    if SCHEMA_FILE not in exec_properties:
+        return {}
+    schema = io_utils.SchemaReader().read(exec_properties[SCHEMA_FILE])
+    return {feature.name: schema_pb2.FeatureType.Name(feature.type) for feature in schema.feature}
 
 
 def list_files(input_base: str, pattern: str) -> list[str]:

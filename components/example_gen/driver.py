@@ -1,5 +1,6 @@
 """Fingerprints the files of a data source, so that changed content is read again."""
 
+import json
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,9 +10,9 @@ from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from tfx_distribute.components.example_gen import images
-from tfx_distribute.components.example_gen.data_files import choose_spans, fingerprint, list_files
+from tfx_distribute.components.example_gen.data_files import choose_spans, fingerprint, list_files, read_column_types
 from tfx_distribute.components.example_gen.image_files import find_folder
-from tfx_distribute.components.example_gen.names import LAST_SPAN
+from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN, SCHEMA_FILE
 
 
 class _SourceFiles(input_processor.InputProcessor):
@@ -55,12 +56,15 @@ class SourceDriver(driver.FileBasedDriver):
         """Adds the fingerprint of the files to the component's parameters.
 
         The last span is named, so that a run for this day comes from the cache of one
-        that has read the newest.
+        that has read the newest. The types in a schema are added, too: other changes of
+        the schema leave the examples as they are.
         """
         chosen = choose_spans(exec_properties)
         self._paths = chosen.paths
         if chosen.names:
             exec_properties[LAST_SPAN] = chosen.names[-1]
+        if SCHEMA_FILE in exec_properties:
+            exec_properties[COLUMN_TYPES] = json.dumps(read_column_types(exec_properties))
         return dict(super().resolve_exec_properties(exec_properties, pipeline_info, component_info))
 
     def get_input_processor(

@@ -40,8 +40,8 @@ from tfx_distribute.components.example_gen import (
     records,
     require,
 )
-from tfx_distribute.components.example_gen.data_files import choose_spans, list_files, open_file
-from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS
+from tfx_distribute.components.example_gen.data_files import choose_spans, list_files, open_file, read_column_types
+from tfx_distribute.components.example_gen.names import LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.
@@ -250,7 +250,7 @@ class CsvExecutor(_Executor):
 
     def reader_arguments(self, parts: beam.PCollection, number: int, exec_properties: Mapping[str, Any]) -> list[Any]:
         """Returns the types of columns, for which all files are read once more."""
-        schema = json.loads(exec_properties.get(COLUMN_TYPES) or "{}")
+        schema = read_column_types(exec_properties)
         types = parts | f"ReadTypes{number}" >> beam.Map(_read_types)
         types |= f"MergeTypes{number}" >> beam.CombineGlobally(csv_columns.merge_types)
         return [beam.pvalue.AsSingleton(types | f"SchemaTypes{number}" >> beam.Map(csv_columns.as_in_schema, schema))]

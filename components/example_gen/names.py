@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 REQUIRE = "require"  # execution property: names of required features, as JSON
-COLUMN_TYPES = "column_types"  # execution property: types of a curated schema, as JSON
+# Execution properties: path of a curated schema, and the types that it has, as JSON.
+SCHEMA_FILE, COLUMN_TYPES = "schema_file", "column_types"
 LEFT_OUT = "left_out"  # property of examples: how many of them were left out, as text
 # Execution properties: which spans to read, as JSON, and the last of them.
 WINDOW, LAST_SPAN = "window", "last_span"
-# A parameter of steps on a platform: when the run was to start, an RFC 3339 time.
+# Parameter of steps on a platform: the scheduled time of the run, as in RFC 3339.
 SCHEDULED_AT = "scheduled_at"
 SPANS = "spans"  # property of examples: the spans that were read, as text
 NEWEST_SPAN = "newest_span"  # property of examples: the last of these

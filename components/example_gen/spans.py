@@ -4,8 +4,8 @@ The fields are those of TFX's ExampleGens: `{YYYY}`, `{MM}` and `{DD}`, or `{SPA
 `{VERSION}`, the highest of which is read. With `{HH}`, a span is an hour. A pattern
 names a folder or a file; the data of all spans in a window are read together.
 
-A scheduled run may ask for the last span that had ended when it was to start, however
-late it does, as Airflow's data intervals:
+The span `scheduled` is the last one that had ended at the scheduled time of a run,
+however late the run starts, like Airflow's data intervals:
 https://airflow.apache.org/docs/apache-airflow/stable/core-concepts/dag-run.html
 """
 
@@ -143,12 +143,24 @@ def parse(path: str, name: str) -> int:
     return (moment - _EPOCH) // _step(path)
 
 
+def find_zone(name: str) -> zoneinfo.ZoneInfo:
+    """Returns a time zone, such as that of `Asia/Tokyo`.
+
+    Raises:
+      ConfigurationError: There is none of this name.
+    """
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ConfigurationError(f"time_zone: {name!r} is not a time zone; write e.g. UTC or Asia/Tokyo") from None
+
+
 def parse_last(path: str, window: Window) -> int | None:
     """Returns the number of a window's last span; None for the newest.
 
     Raises:
-      ConfigurationError: It is not a span of this pattern, or the time of the schedule
-        or its zone is not known.
+      ConfigurationError: It is not a span of this pattern, or the scheduled time is not
+        known.
     """
     if window.last != SCHEDULED:
         return parse(path, window.last) if window.last else None
@@ -160,10 +172,10 @@ def parse_last(path: str, window: Window) -> int | None:
             moment = datetime.fromisoformat(window.scheduled_at.replace("Z", "+00:00"))
         except ValueError:
             raise ConfigurationError(
-                f"span: {SCHEDULED!r} needs the time for which the run was scheduled, and the platform does not tell it "
-                f"(here: {window.scheduled_at!r}); Kubeflow Pipelines does from 2.17 on; write the span"
+                f"span: {SCHEDULED!r} needs the scheduled time of the run, which the platform does not provide (it is "
+                f"{window.scheduled_at!r}); Kubeflow Pipelines does from version 2.17; write the date of the span"
             ) from None
-    local = moment.astimezone(zoneinfo.ZoneInfo(window.time_zone)).replace(tzinfo=None)
+    local = moment.astimezone(find_zone(window.time_zone)).replace(tzinfo=None)
     return (local - _EPOCH) // _step(path) - 1
 
 

@@ -17,6 +17,11 @@ def describe_change(absolute: float | None, relative: float | None, higher_is_be
     return f"change of at {'least' if higher_is_better else 'most'} {' and '.join(bounds)}"
 
 
+def describe_unusable_baseline(reason: str) -> str:
+    """Says why the latest blessed model was not compared with; empty if it was."""
+    return f"not compared with the latest blessed model: {reason}" if reason else ""
+
+
 def describe_verdict(failed_on: Collection[str], value: float, unmet_change: float | None = None) -> str:
     """Says if the thresholds on a metric are met.
 

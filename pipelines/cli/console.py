@@ -368,7 +368,7 @@ def format_summary(result: "RunResult") -> Text:
         cells = Text.assemble(f"{value:<{column_width}}", format_verdict(metric_result))
         rows.append((metric_result.name, cells))
     if result.unusable_baseline:
-        rows.append(("baseline", f"not compared with the latest blessed model: {result.unusable_baseline}"))
+        rows.append(("baseline", verdicts.describe_unusable_baseline(result.unusable_baseline)))
     if result.pushed:
         rows.append(("model", result.pushed))
     elif result.blessed is False:

@@ -365,18 +365,19 @@ def _local_document(run: "Run") -> dict[str, Any]:
 
 
 def _describe_state(run: "Run") -> str:
-    """Returns a run's state, or that it has come to its end and pushed no model."""
+    """Returns a run's state; `not blessed` if its model did not meet its thresholds."""
     return "not blessed" if run.state == "complete" and run.blessed is False else run.state
 
 
 def _describe_blessing(run: "Run") -> list[tuple[str, str]]:
     """Returns rows about the verdict on a run's model, in the words of `run`."""
+    from tfx_distribute.components.report import verdicts
+
     rows = []
     if run.blessed is not None:
         rows.append(("blessed", "yes" if run.blessed else "no: thresholds are not met"))
     if run.unusable_baseline:
-        reason = " ".join(run.unusable_baseline.split())
-        rows.append(("baseline", f"not compared with the latest blessed model: {reason}"))
+        rows.append(("baseline", verdicts.describe_unusable_baseline(" ".join(run.unusable_baseline.split()))))
     return rows
 
 

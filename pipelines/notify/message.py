@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tfx_distribute.components.report import verdicts
+
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.results import RunResult
 
@@ -132,13 +134,12 @@ def compose(facts: Facts) -> Message:
     compose(Facts("taxi", "not_blessed", "train-1")).title  # "taxi: not blessed"
     ```
     """
-    baseline = f"not compared with the latest blessed model: {facts.unusable_baseline}" if facts.unusable_baseline else ""
     rows = {
         "run": facts.run,
         **facts.data,
         "reason": _shorten(facts.reason),
         **{metric.name: _format_metric(metric) for metric in facts.metrics},
-        "baseline": _shorten(baseline),
+        "baseline": _shorten(verdicts.describe_unusable_baseline(facts.unusable_baseline)),
         "model": facts.model,
         "report": facts.report,
         "log": facts.log,

@@ -34,7 +34,7 @@ def check_data(spec: PipelineSpec) -> None:
     Raises:
       ConfigurationError: A file fails a check, or lacks a column that is needed.
     """
-    column_types(spec.data.schema_file)  # if the data agree with it, ExampleValidator says
+    _check_schema(spec.data.schema_file)
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
@@ -155,19 +155,15 @@ def _open(file: str) -> IO[bytes]:
     return open(file, "rb")
 
 
-def column_types(schema_file: str | None) -> dict[str, str]:
-    """Returns the type of each feature of a local schema; empty for one elsewhere.
-
-    Raises:
-      ConfigurationError: It cannot be read.
-    """
+def _check_schema(schema_file: str | None) -> None:
+    """Checks a local schema. If the data agree with it, ExampleValidator says."""
     if schema_file is None or "://" in schema_file:
-        return {}
+        return
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     try:
-        schema = text_format.Parse(read_text(schema_file), schema_pb2.Schema())
+        text_format.Parse(read_text(schema_file), schema_pb2.Schema())
     except FileError as error:
         hint = (
             ""
@@ -177,7 +173,6 @@ def column_types(schema_file: str | None) -> dict[str, str]:
         raise ConfigurationError(f"data.schema_file: cannot read {error}{hint}") from error
     except (text_format.ParseError, RecursionError) as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
-    return {feature.name: schema_pb2.FeatureType.Name(feature.type) for feature in schema.feature}
 
 
 def list_files(data: Data) -> list[Path]:

@@ -43,7 +43,7 @@ except errors.ConfigurationError as error:
     sys.exit(f"image: {{error}}")
 runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
-# kfp's dsl.PIPELINE_JOB_SCHEDULE_TIME_UTC_PLACEHOLDER. Of a run that was started by
+# kfp's dsl.PIPELINE_JOB_SCHEDULE_TIME_UTC_PLACEHOLDER: for a run that was started by
 # hand, the time when it was created.
 _SCHEDULE_TIME = "{{$.pipeline_job_schedule_time_utc}}"
 WHOLE = "exit-handler-1"  # kfp's name of a pipeline within one, whose end a step waits for
@@ -174,7 +174,7 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
 
 
 def with_schedule_time(pipeline: Document, names: Iterable[str]) -> Document:
-    """Tells ExampleGens on Vertex AI for which time the run was scheduled.
+    """Passes the scheduled time of the run to ExampleGens on Vertex AI.
 
     Args:
       pipeline: The pipeline, of the schema 2.0.0.

@@ -32,7 +32,7 @@ from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.components.example_validator.rules import ValidationRules
 from tfx_distribute.components.pusher.executor import KEEP
 from tfx_distribute.pipelines.spec import beam
-from tfx_distribute.pipelines.spec.data_checks import column_types, get_input_base_and_pattern
+from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluate, Metric, PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
@@ -305,7 +305,7 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
         "require": data.require,
     }
     if name == "csv":
-        arguments["column_types"] = column_types(data.schema_file)
+        arguments["schema_file"] = data.schema_file
     if data.has_spans:
         arguments |= {"window": data.window, "skip_missing": data.missing == "skip", "time_zone": data.time_zone}
         arguments["span"] = data_types.RuntimeParameter("span", str, default=data.span)

@@ -20,6 +20,9 @@ from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTole
 from tfx_distribute.trainer_module.job.time_use import TimeUse
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
+LabelRanges = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Name of a label -> name of a split -> the label's smallest and largest value."""
+
 
 @dataclass(frozen=True)
 class UserModule:
@@ -69,8 +72,8 @@ class TrainingData:
       transform_graph: Folder of the transform graph that made the examples; None for
         untransformed examples.
       schema: File with the schema of the examples; required without a transform graph.
-      label_ranges: Name of a label -> name of a split, those to train on first -> the
-        label's smallest and largest value, if a Sharder has written the examples.
+      label_ranges: The values of labels in the splits that a Sharder has written, those
+        to train on first.
     """
 
     train: Split
@@ -79,7 +82,7 @@ class TrainingData:
     transform_graph: str | None
     schema: str | None
     example_weight: FeatureNames | None = None
-    label_ranges: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    label_ranges: LabelRanges = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,14 @@ A loss computes something from most labels that it is not made for, and a GPU co
 NaN from the number of a class that the model does not have.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
-
-# Name of a label -> split -> smallest and largest value.
-Ranges = Mapping[str, Mapping[str, tuple[float, float]]]
+from tfx_distribute.trainer_module.job.training_job import LabelRanges
 
 _KERAS = {"keras", "tensorflow", "tf_keras"}
 _NUMBER_CLASSES = "number the classes from 0, and give the last layer an output for each"
@@ -39,7 +37,7 @@ def check_types(model: tf.keras.Model, features: Features) -> None:
             )
 
 
-def check_ranges(model: tf.keras.Model, features: Features, ranges: Ranges) -> None:
+def check_ranges(model: tf.keras.Model, features: Features, ranges: LabelRanges) -> None:
     """Checks that labels are classes that the model has, or fractions of one class.
 
     Args:

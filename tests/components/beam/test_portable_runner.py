@@ -26,7 +26,7 @@ LOOPBACK = "0100007F"  # as the kernel writes 127.0.0.1
 
 
 class JobService(LocalJobServicer):
-    """Beam's job service; keeps what it is told to cancel."""
+    """A Beam job service that records the jobs it is asked to cancel."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,11 +10,12 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingestion import rows
+from ingestion import resolved, rows
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen import csv_columns, csv_rows
+from tfx_distribute.components.example_gen.data_files import read_column_types
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -238,3 +239,17 @@ def test_columns_have_the_types_of_a_curated_schema(tmp_path):
     assert [row["text"] for row in by_minutes] == [[b"1.5"], [b"a"]]
     assert [row["empty"] for row in by_minutes] == [None, None]
     assert all(isinstance(row["minutes"][0], float) for row in by_minutes)
+
+
+def test_only_the_types_in_a_schema_change_the_cache_key(tmp_path):
+    (tmp_path / "a.csv").write_text("x\n5\n")
+    data = Data(csv=str(tmp_path / "a.csv"), schema_file=str(tmp_path / "schema.pbtxt"))
+    keys = []
+    for feature in ("type: FLOAT", "type: FLOAT presence { min_count: 1 }", "type: BYTES"):
+        (tmp_path / "schema.pbtxt").write_text(f'feature {{ name: "x" {feature} }}')
+        keys.append(resolved(data))
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]
+    # Vertex AI has drivers of its own, which do not add the types.
+    without_driver = {name: value for name, value in keys[2].items() if name != "column_types"}
+    assert read_column_types(without_driver) == {"x": "BYTES"}

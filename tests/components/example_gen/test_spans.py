@@ -64,14 +64,15 @@ def test_a_scheduled_run_without_data_of_its_day_is_refused(days):
     window = Window(last="scheduled", scheduled_at="2026-12-02T00:30:00Z")
     with pytest.raises(DataError, match="span 2026-12-01 does not exist"):
         spans.choose(days, window, data_checks.list_names)
-    yesterday = spans.name_of(days, spans.parse_last(days, Window(last="scheduled")))  # of a run that nobody scheduled
+    # Started by hand, it is scheduled for now.
+    yesterday = spans.name_of(days, spans.parse_last(days, Window(last="scheduled")))
     with pytest.raises(DataError, match=f"span {yesterday} does not exist"):
         choose(days, 1, True, "scheduled")
 
 
 @pytest.mark.parametrize("unknown", ["", "{{$.pipeline_job_schedule_time_utc}}"])
-def test_a_platform_that_does_not_tell_the_scheduled_time(days, unknown):
-    with pytest.raises(ConfigurationError, match=r"needs the time for which the run was scheduled.*from 2\.17 on"):
+def test_a_platform_that_does_not_provide_the_scheduled_time(days, unknown):
+    with pytest.raises(ConfigurationError, match=r"needs the scheduled time of the run.*from version 2\.17"):
         spans.choose(days, Window(last="scheduled", scheduled_at=unknown), data_checks.list_names)
 
 
@@ -143,7 +144,7 @@ def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_p
         ({"csv": "/d/a.csv", "span": "2026-11-30"}, "span: goes with a path that has {YYYY}, {MM} and {DD}"),
         ({"csv": "/d/a.csv", "window": 2}, "window: goes with a path"),
         ({"csv": "/d/{SPAN}", "span": "scheduled"}, "needs a path with a date"),
-        ({"csv": "/d/{YYYY}-{MM}-{DD}", "time_zone": "Tokyo"}, "'Tokyo' is no time zone; write e.g. UTC"),
+        ({"csv": "/d/{YYYY}-{MM}-{DD}", "time_zone": "Tokyo"}, "'Tokyo' is not a time zone; write e.g. UTC"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, message):

@@ -1,13 +1,14 @@
 """The common interface of everything that can be trained."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
+from tfx_distribute.trainer_module.job.training_job import LabelRanges
 from tfx_distribute.trainer_module.keras import keras_models, optimizers
 
 
@@ -55,7 +56,7 @@ class ModelAdapter:
         """
         return set(features.inputs())
 
-    def check_labels(self, features: Features, ranges: Mapping[str, Mapping[str, tuple[float, float]]]) -> None:
+    def check_labels(self, features: Features, ranges: LabelRanges) -> None:
         """Checks that the losses can learn from the labels.
 
         Args:

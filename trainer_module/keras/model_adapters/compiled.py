@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.training_job import LabelRanges
 from tfx_distribute.trainer_module.keras import keras_metrics, keras_models, label_checks, loss_reduction, metric_results
 from tfx_distribute.trainer_module.keras.model_adapters import batches
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
@@ -47,7 +48,7 @@ class CompiledModel(ModelAdapter):
             loss_reduction.use_replica_means()
 
     @override
-    def check_labels(self, features: Features, ranges: label_checks.Ranges) -> None:
+    def check_labels(self, features: Features, ranges: LabelRanges) -> None:
         if self._reads_all or self._overrides_loss:
             return
         label_checks.check_types(self.model, features)

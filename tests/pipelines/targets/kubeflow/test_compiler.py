@@ -338,5 +338,12 @@ def test_the_span_is_a_parameter_that_the_step_resolves(tmp_path):
         }
     # It would change the ExampleGen's key in the cache.
     inputs = {name: task.get("inputs", {}).get("parameters", {}) for name, task in root["dag"]["tasks"].items()}
-    told = [name for name, parameters in inputs.items() if "scheduled_at" in parameters]
-    assert told == ["CsvExampleGen-input"]
+    assert [name for name, parameters in inputs.items() if "scheduled_at" in parameters] == ["CsvExampleGen-input"]
+
+
+def test_a_schema_on_a_volume_is_read_by_the_steps(tmp_path):
+    data = {"csv": "/shared/data", "schema_file": "/shared/schema.pbtxt"}
+    tasks = compiled(project(tmp_path, "taxi", data=data)).pipeline["root"]["dag"]["tasks"]
+    for task in ("CsvExampleGen", "CsvExampleGen-input"):
+        path = tasks[task]["inputs"]["parameters"]["schema_file"]
+        assert path == {"runtimeValue": {"constant": "/shared/schema.pbtxt"}}

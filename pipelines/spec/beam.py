@@ -142,7 +142,7 @@ def check_local(beam: Beam) -> None:
 
 
 def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path | None = None) -> list[str]:
-    """Returns Beam's options as command line arguments, such as `--runner=FlinkRunner`.
+    """Returns Beam's options as command line arguments, such as `--region=us-east1`.
 
     Args:
       beam: The setting.

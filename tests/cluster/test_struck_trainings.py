@@ -57,11 +57,13 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
     assert ("; restart 1 of" in log) == (kind.name == "tfjob"), "JobSet restarts by itself"
     assert re.search(f"waits in queue {QUEUE}: .*Preempted to accommodate a workload", log)
     # A pod has time to save, unless the kernel kills it: training continues after a
-    # step that is not saved anyway. The last line of a removed pod may be lost.
+    # step that is not saved anyway. One may be so by chance, and the last line of a
+    # removed pod may be lost.
     saved = steps_after("saved", log)
-    for step, how in zip(steps_after("continues", log), (*losses, "preempted"), strict=True):
-        is_periodic = step % EVERY == 0 and step not in saved
-        assert is_periodic == (how == "out of memory"), f"{step} ({how}), saved {saved}:\n{log}"
+    continued = dict(zip((*losses, "preempted"), steps_after("continues", log), strict=True))
+    periodic = {how for how, step in continued.items() if step % EVERY == 0 and step not in saved}
+    assert "out of memory" in periodic or "out of memory" not in losses, f"{continued}, saved {saved}:\n{log}"
+    assert len(periodic - {"out of memory"}) <= 1, f"{continued}, saved {saved}:\n{log}"
     second = run.logs["Trainer"]
     assert f"created {kind.title}" in second, "the first step has removed its own"
     assert "continues after training step" in second

@@ -137,18 +137,28 @@ class Run:
     def _nodes(self) -> list[tuple[str, str, str]]:
         """Returns name, place and state of every node of the workflow.
 
-        There are more nodes than steps, and all executors have the same name.
+        There are more nodes than steps: all executors have the same name, each node has
+        another one for each try, and launchers report steps without a name.
         """
-        workflow = f"{self.package.spec['pipelineInfo']['name']}-{self.run_id[:5]}"
-        nodes = [(workflow, "", self.state), ("root", "root", self.state), ("root-driver", "root", "SUCCEEDED")]
+        nodes = [(self._workflow, "", self.state), ("root", "root", self.state), ("root-driver", "root", "SUCCEEDED")]
         for name, state in self.tasks.items():
             driver = "RUNNING" if state == "PENDING" else "SUCCEEDED"
             nodes += [(name, name, state), (f"{name}-driver", name, driver), ("executor", name, state)]
-        return nodes
+        tries = [(f"{name}(0)", place, state) for name, place, state in nodes]
+        return [*nodes, *tries, *(("", name, "") for name in self.tasks)]
+
+    @property
+    def _workflow(self) -> str:
+        return f"{self.package.spec['pipelineInfo']['name']}-{self.run_id[-5:]}"
 
     def _task(self, name: str, place: str, state: str) -> Document:
         task_id = str(uuid.uuid5(uuid.UUID(self.run_id), f"{place}/{name}"))
-        return {"run_id": self.run_id, "task_id": task_id, "display_name": name, "state": state, "create_time": _now()}
+        task = {"run_id": self.run_id, "task_id": task_id, "create_time": _now(), "start_time": _now()}
+        if not name:
+            return task
+        end = {} if state == "SUCCEEDED" else {"end_time": "0001-01-01T00:00:00Z"}
+        pod = f"{self._workflow}-{int(task_id[:8], 16)}"
+        return {**task, "display_name": name, "state": state, "child_tasks": [{"pod_name": pod}], **end}
 
 
 class KfpApi:

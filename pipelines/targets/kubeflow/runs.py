@@ -1,11 +1,14 @@
 """Converts runs and schedules of Kubeflow Pipelines. Pure."""
 
+import re
 from typing import Any
 
 from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteSchedule, RemoteTask, seconds_between
 
 # Names that Kubeflow Pipelines gives to tasks that it adds to each run.
 BACKEND_TASKS = {"root", "executor"}
+
+_TRY = re.compile(r"\(\d+\)")  # the end of a try's name
 
 
 def to_schedule(recurring: Any) -> RemoteSchedule:
@@ -31,7 +34,7 @@ def to_run(run: Any) -> RemoteRun:
             task.error.message if task.error and task.error.message else "",
         )
         for task in details
-        if not _is_added(task.display_name, run.run_id)
+        if not _is_added(task)
     )
     return RemoteRun(
         id=run.run_id,
@@ -45,11 +48,14 @@ def to_run(run: Any) -> RemoteRun:
     )
 
 
-def _is_added(name: str, run_id: str) -> bool:
+def _is_added(task: Any) -> bool:
     """Returns True for a task that the backend adds to each run.
 
-    Those are drivers and executors, and the node of the whole workflow, whose name ends
-    with the beginning of the run's id.
+    Those are drivers and executors; each try of a task, beside the task itself; what a
+    launcher reports of its step, which has no name; and the node of the whole workflow,
+    whose name its pods' names begin with. As seen with 2.17.
     """
-    is_workflow = name.endswith(tuple(f"-{run_id[:length]}" for length in (5, 8)))
-    return name in BACKEND_TASKS or name.endswith("-driver") or is_workflow
+    name, children = task.display_name or "", task.child_tasks or ()
+    is_workflow = any((child.pod_name or "").rpartition("-")[0] == name for child in children)
+    is_backend = name in BACKEND_TASKS or name.endswith("-driver") or is_workflow
+    return not name or is_backend or _TRY.search(name) is not None

@@ -3,10 +3,11 @@
 import re
 from typing import Any
 
+from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteSchedule, RemoteTask, seconds_between
 
-# Names that Kubeflow Pipelines gives to tasks that it adds to each run.
-BACKEND_TASKS = {"root", "executor"}
+# Names of tasks that Kubeflow Pipelines, or we, add to each run.
+BACKEND_TASKS = {"root", "executor", pipeline_ir.WHOLE}
 
 _TRY = re.compile(r"\(\d+\)")  # the end of a try's name
 
@@ -24,8 +25,9 @@ def to_schedule(recurring: Any) -> RemoteSchedule:
 
 
 def to_run(run: Any) -> RemoteRun:
-    """Converts a run of kfp, without the tasks that the backend adds."""
+    """Converts a run of kfp: its steps in the order of their start, no added tasks."""
     details = (run.run_details.task_details or []) if run.run_details else []
+    steps = [task for task in details if not _is_added(task)]
     tasks = tuple(
         RemoteTask(
             task.display_name,
@@ -33,8 +35,7 @@ def to_run(run: Any) -> RemoteRun:
             seconds_between(task.start_time or task.create_time, task.end_time),
             task.error.message if task.error and task.error.message else "",
         )
-        for task in details
-        if not _is_added(task)
+        for task in sorted(steps, key=lambda task: task.start_time or task.create_time)
     )
     return RemoteRun(
         id=run.run_id,

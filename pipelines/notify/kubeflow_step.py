@@ -176,7 +176,7 @@ def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], threshol
         values = {
             name: value.double_value for name, value in artifact.custom_properties.items() if value.HasField("double_value")
         }
-        lines = [MetricLine(name, value, thresholds.get(name, "")) for name, value in sorted(values.items())]
+        lines = [MetricLine(name, value, _find_threshold(name, thresholds)) for name, value in sorted(values.items())]
         facts = replace(facts, metrics=(*facts.metrics, *lines))
     for artifact in artifacts.get("tfx.Examples", ()):
         texts = {name: value.string_value for name, value in artifact.custom_properties.items()}
@@ -184,6 +184,11 @@ def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], threshol
     for artifact in artifacts.get("tfx.PushedModel", ()):
         facts = replace(facts, model=artifact.custom_properties["pushed_destination"].string_value)
     return facts
+
+
+def _find_threshold(metric: str, thresholds: Mapping[str, str]) -> str:
+    _, _, without_output = metric.partition(".")  # of a model with outputs by name
+    return thresholds.get(metric) or thresholds.get(without_output, "")
 
 
 def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Facts:

@@ -56,7 +56,7 @@ def _is_added(task: Any) -> bool:
     launcher reports of its step, which has no name; and the node of the whole workflow,
     whose name its pods' names begin with. As seen with 2.17.
     """
-    name, children = task.display_name or "", task.child_tasks or ()
+    name, children = (task.display_name or "").removesuffix(".onExit"), task.child_tasks or ()
     is_workflow = any((child.pod_name or "").rpartition("-")[0] == name for child in children)
     is_backend = name in BACKEND_TASKS or name.endswith("-driver") or is_workflow
     return not name or is_backend or _TRY.search(name) is not None

@@ -90,6 +90,14 @@ def test_a_run_that_succeeded(services):
     ]
 
 
+def test_outputs_by_name(services):
+    api, metadata, _ = services
+    begin(api, THIS, "RUNNING", Trainer="SUCCEEDED", exit_handler_1="SUCCEEDED")
+    record(metadata, "system.Metrics", **{"late.AUC": 0.9, "late.ExampleCount": 70.0})
+    (message,) = start(services)
+    assert "\nlate.AUC: 0.9 (>= 0.8)\nlate.ExampleCount: 70\n" in message["message"]
+
+
 def test_a_model_that_was_not_compared(services):
     api, metadata, _ = services
     begin(api, THIS, "RUNNING", Trainer="SUCCEEDED", exit_handler_1="SUCCEEDED")

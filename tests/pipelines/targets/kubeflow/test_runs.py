@@ -60,7 +60,8 @@ def test_list_in_pages(api, monkeypatch):
 
 def test_commands(api):
     run_id = submit(api, "mine")
-    api.set_state(run_id, "RUNNING", {"Reader": "SUCCEEDED", "Trainer": "RUNNING"})
+    steps = {"Reader": "SUCCEEDED", "Trainer": "RUNNING"}
+    api.set_state(run_id, "RUNNING", {"exit-handler-1": "RUNNING", **steps, "exit-handler-1.onExit": "PENDING"})
     listed = command(api, "list")
     assert listed.exit_code == 0, listed.output
     assert listed.output.splitlines()[1].split()[:3] == [run_id, "mine", "running"]
@@ -68,7 +69,7 @@ def test_commands(api):
     shown = command(api, "show", run_id, "--output", "json")
     document = json.loads(shown.output)
     assert (document["state"], document["parameters"], document["seconds"]) == ("running", {"epochs": 3}, None)
-    # Drivers and executors, which the backend adds, are left out.
+    # What the backend and we add is left out.
     assert [(task["name"], task["state"]) for task in document["tasks"]] == [("Reader", "succeeded"), ("Trainer", "running")]
     assert "Trainer  running" in command(api, "show", run_id).output
 

@@ -1,8 +1,9 @@
 """Reads the metadata store of Kubeflow Pipelines, as its steps reach it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from ml_metadata import errors
 from ml_metadata.metadata_store import metadata_store
@@ -10,6 +11,8 @@ from ml_metadata.proto import metadata_store_pb2
 
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+
+_Answer = TypeVar("_Answer")
 
 # Kubeflow's types of the contexts of all runs of a pipeline, and of one run.
 PIPELINE_CONTEXT, RUN_CONTEXT = "system.Pipeline", "system.PipelineRun"
@@ -73,6 +76,48 @@ def list_artifacts(
     Raises:
       ConfigurationError: The store does not answer.
     """
+
+    def read(store: metadata_store.MetadataStore) -> dict[str, list[metadata_store_pb2.Artifact]]:
+        found = store.get_context_by_type_and_name(context_type, context)
+        names = {kind.id: kind.name for kind in store.get_artifact_types()}
+        artifacts: dict[str, list[metadata_store_pb2.Artifact]] = {}
+        for artifact in store.get_artifacts_by_context(found.id) if found else ():
+            artifacts.setdefault(names[artifact.type_id], []).append(artifact)
+        return artifacts
+
+    return _ask(address, launcher, read) or {}
+
+
+def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the states of the steps of a run, as their launchers have stored them.
+
+    Args:
+      address: `host:port` of the metadata store.
+      run_id: Id of the run.
+      launcher: As in `list_artifacts`.
+
+    Returns:
+      Name of a step -> `COMPLETE`, `CACHED`, `FAILED`, or `RUNNING`, also of a step
+      whose pod was lost. Steps that never started are missing.
+
+    Raises:
+      ConfigurationError: The store does not answer.
+    """
+
+    def read(store: metadata_store.MetadataStore) -> dict[str, str]:
+        found = store.get_context_by_type_and_name(RUN_CONTEXT, run_id)
+        return {
+            execution.custom_properties["task_name"].string_value: metadata_store_pb2.Execution.State.Name(
+                execution.last_known_state
+            )
+            for execution in (store.get_executions_by_context(found.id) if found else ())
+        }
+
+    return _ask(address, launcher, read) or {}
+
+
+def _ask(address: str, launcher: Sequence[str], read: Callable[[metadata_store.MetadataStore], _Answer]) -> _Answer | None:
+    """Returns what `read` returns; None if the store has nothing of it."""
     host, _, port = address.rpartition(":")
     config = metadata_store_pb2.MetadataStoreClientConfig(host=host, port=int(port), client_timeout_sec=TIMEOUT_SECONDS)
     config.channel_arguments.max_receive_message_length = MAX_ANSWER_BYTES
@@ -81,22 +126,15 @@ def list_artifacts(
         if authority := find_authority(launcher):
             config.ssl_config.custom_ca = Path(authority).read_text()
 
-    def ask() -> dict[str, list[metadata_store_pb2.Artifact]]:
-        store = metadata_store.MetadataStore(config)
-        found = store.get_context_by_type_and_name(context_type, context)
-        names = {kind.id: kind.name for kind in store.get_artifact_types()}
-        artifacts: dict[str, list[metadata_store_pb2.Artifact]] = {}
-        for artifact in store.get_artifacts_by_context(found.id) if found else ():
-            artifacts.setdefault(names[artifact.type_id], []).append(artifact)
-        return artifacts
-
     def is_transient(error: Exception) -> bool:
         return isinstance(error, errors.UnavailableError)
 
     try:
-        return retry.call_with_retries(ask, "the metadata store", is_transient, RETRY_SECONDS)
+        return retry.call_with_retries(
+            lambda: read(metadata_store.MetadataStore(config)), "the metadata store", is_transient, RETRY_SECONDS
+        )
     except errors.NotFoundError:
-        return {}
+        return None
     except (TrainingError, errors.DeadlineExceededError) as error:
         raise ConfigurationError(
             f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "

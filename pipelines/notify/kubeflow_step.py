@@ -2,17 +2,17 @@
 
     python -m tfx_distribute.pipelines.notify.kubeflow_step --run-id ID --settings JSON
 
-The step runs when all others have ended, however they ended. It asks the API server
+The step runs when all others have ended, however they ended. It asks the metadata store
 how: open-source Kubeflow Pipelines does not replace the placeholders for that
-(https://github.com/kubeflow/pipelines/issues/10917). The metadata store has the
-metrics. An error of this step does not fail the run.
+(https://github.com/kubeflow/pipelines/issues/10917), and its API server learns of it
+later, or never: Argo compresses a workflow of more than a mebibyte. The store has the
+metrics, too. An error of this step does not fail the run.
 """
 
 import argparse
 import contextlib
 import json
 import sys
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -28,16 +28,14 @@ from tfx_distribute.pipelines.notify import message, sending
 from tfx_distribute.pipelines.notify.message import Facts, MetricLine
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-POLL_SECONDS = 2.0
-# The API server learns of the end of a step from an agent that watches the cluster.
-END_SECONDS = 120.0
 TIMEOUTS = (10.0, 60.0)  # seconds to connect, and for each answer
 MAX_RUNS = 100  # of which one may be the last run of the pipeline
 # Where kfp's documentation has a pod's token for the API of an installation for several
 # users.
 TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
-_SUCCEEDED, _FAILED = ("SUCCEEDED", "SKIPPED", "CACHED"), ("FAILED", "ERROR")
-_FINAL = (*_SUCCEEDED, *_FAILED, "CANCELED")
+_DONE = ("COMPLETE", "CACHED")  # states of steps
+_FAILED = ("FAILED", "ERROR")  # states of runs
+_FINAL = (*_FAILED, "SUCCEEDED", "SKIPPED", "CACHED", "CANCELED")
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ class Settings:
       urls: Name of the environment variable with the addresses.
       when: Outcomes to send a notification for.
       steps: Names of the steps, without this one.
-      whole: Name of the task that all steps are in.
       validator: Name of the step that rejects data.
       api_service: `host:port` of the API server.
       metadata_service: `host:port` of the metadata store.
@@ -61,7 +58,6 @@ class Settings:
     urls: str
     when: Sequence[str]
     steps: Sequence[str]
-    whole: str
     validator: str
     api_service: str
     metadata_service: str
@@ -101,24 +97,6 @@ class Api:
         return dict(answer.json())
 
 
-def wait_for_end(api: Api, run_id: str, settings: Settings) -> dict[str, Any]:
-    """Returns a run once the API server knows how its steps ended.
-
-    Raises:
-      requests.RequestException: It does not answer within `END_SECONDS`.
-    """
-    deadline = time.monotonic() + END_SECONDS
-    while True:
-        try:
-            run = api.get(f"runs/{run_id}")
-            if _find_state(run, settings.whole) in _FINAL or time.monotonic() > deadline:
-                return run
-        except requests.RequestException:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(POLL_SECONDS)
-
-
 def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
     """Returns the state of the last run before one; empty if there is none.
 
@@ -138,24 +116,23 @@ def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
     return ""
 
 
-def describe_failure(run: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
-    """Returns the outcome of a run, empty if it was canceled, and why it failed."""
-    # The backend runs a driver before each step, which may fail too.
-    failed = [
-        (task.get("end_time") or "", str(task["display_name"]), task.get("error") or {})
-        for task in _tasks(run)
-        if str(task.get("display_name")).removesuffix("-driver") in settings.steps and task.get("state") in _FAILED
-    ]
-    if failed:
-        _, name, error = min(failed, key=lambda each: each[0])
-        outcome = "stopped" if name == settings.validator else "failed"
-        reason = error.get("message") or "its log says why"
-        return outcome, f"{name}: {reason}"
-    if run.get("state") in ("CANCELING", "CANCELED"):
-        return "", ""
-    if _find_state(run, settings.whole) in _SUCCEEDED:
+def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, str]:
+    """Returns the outcome of a run, and why it failed.
+
+    Args:
+      states: Name of a step -> its state, as in `kubeflow_services.list_states`.
+      settings: The settings of this step.
+    """
+    unfinished = {name: states.get(name, "") for name in settings.steps if states.get(name) not in _DONE}
+    if not unfinished:
         return "succeeded", ""
-    return "failed", "Kubeflow Pipelines does not say which step failed, or how the run ended"
+    # The backend starts no other step once one has failed.
+    name, state = max(unfinished.items(), key=lambda each: (each[1] == "FAILED", bool(each[1])))
+    if state == "FAILED":
+        return "stopped" if name == settings.validator else "failed", f"{name}: its log says why"
+    if state:
+        return "failed", f"{name}: it was ended from outside; its pod says why"
+    return "failed", f"not started: {', '.join(unfinished)}; the page of the run says why"
 
 
 def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], thresholds: Mapping[str, str]) -> Facts:
@@ -192,26 +169,28 @@ def _find_threshold(metric: str, thresholds: Mapping[str, str]) -> str:
 
 
 def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Facts:
-    """Returns what there is to tell about a run, as far as it can be known."""
+    """Returns what there is to tell about a run, as far as it can be known.
+
+    The outcome is empty if somebody has ended the run.
+    """
     facts = Facts(settings.pipeline, "failed", "Kubeflow Pipelines", run=run_id)
     facts = replace(facts, log=f"{settings.page.rstrip('/')}/#/runs/details/{run_id}" if settings.page else "")
     try:
+        states = kubeflow_services.list_states(settings.metadata_service, run_id, launcher)
+        artifacts = kubeflow_services.list_artifacts(
+            settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher
+        )
+    except ConfigurationError as error:
+        return replace(facts, reason=f"the run has ended, but nobody says how: {error}")
+    outcome, reason = describe_end(states, settings)
+    facts = add_artifacts(replace(facts, outcome=outcome, reason=reason), artifacts, settings.thresholds)
+    with contextlib.suppress(requests.RequestException):
         api = Api(settings.api_service, launcher)
-        run = wait_for_end(api, run_id, settings)
-    except requests.RequestException as error:
-        reason = f"the run has ended, but Kubeflow Pipelines at {settings.api_service} does not say how: {error}"
-        return replace(facts, reason=reason)
-    outcome, reason = describe_failure(run, settings)
-    facts = replace(facts, outcome=outcome, reason=reason)
-    if outcome:
-        with contextlib.suppress(ConfigurationError):  # the store does not answer
-            artifacts = kubeflow_services.list_artifacts(
-                settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher
-            )
-            facts = add_artifacts(facts, artifacts, settings.thresholds)
-    if facts.outcome == "succeeded":
-        with contextlib.suppress(requests.RequestException):
-            facts = replace(facts, outcome="recovered" if find_last_state(api, run) in _FAILED else "succeeded")
+        run = api.get(f"runs/{run_id}")
+        if run.get("state") in ("CANCELING", "CANCELED"):
+            return replace(facts, outcome="")
+        if facts.outcome == "succeeded" and find_last_state(api, run) in _FAILED:
+            return replace(facts, outcome="recovered")
     return facts
 
 
@@ -239,15 +218,6 @@ def main(argv: list[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
     return 0
-
-
-def _find_state(run: Mapping[str, Any], name: str) -> str:
-    """Returns the state of a task; empty if it is not known."""
-    return next((str(task.get("state")) for task in _tasks(run) if task.get("display_name") == name), "")
-
-
-def _tasks(run: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return (run.get("run_details") or {}).get("task_details") or ()
 
 
 if __name__ == "__main__":

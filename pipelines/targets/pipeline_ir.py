@@ -513,9 +513,14 @@ def _split_tfx_arguments(tfx_args: Sequence[str]) -> tuple[str, list[str]]:
     return named["--executor_class_path"], beam_args
 
 
-def list_tasks(pipeline: Document) -> list[str]:
-    """Returns the names of all tasks, those of pipelines within this one included."""
-    return sorted(name for dag in _iterate_dags(pipeline) for name in dag["tasks"])
+def list_containers(pipeline: Document) -> list[str]:
+    """Returns the names of all tasks that run a container."""
+    return [
+        name
+        for dag in _iterate_dags(pipeline)
+        for name, task in dag["tasks"].items()
+        if "container" in _get_executor(pipeline, _get_component(pipeline, task))
+    ]
 
 
 def _get_tasks(pipeline: Document) -> Document:

@@ -259,9 +259,16 @@ class _Execution:
         self.result.steps.append(name)
         if caches and key in self.backend.cache:
             self.result.cached.append(name)
+            self.backend.metadata.record_step(name, "CACHED", self.contexts)
             self.result.outputs[name], self.result.parameters[name] = self.backend.cache[key]
             return self.backend.cache[key]
-        done = self._run_container(name, task, component, executor["container"], task_inputs)
+        self.backend.metadata.record_step(name, "RUNNING", self.contexts)
+        try:
+            done = self._run_container(name, task, component, executor["container"], task_inputs)
+        except StepError:
+            self.backend.metadata.record_step(name, "FAILED", self.contexts)
+            raise
+        self.backend.metadata.record_step(name, "COMPLETE", self.contexts)
         self.backend.cache[key] = done
         self.result.outputs[name], self.result.parameters[name] = done
         return done

@@ -12,18 +12,18 @@ from kfp_api import KfpApi
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
 
+from tfx_distribute.components.container import kubeflow_services
 from tfx_distribute.pipelines.notify import kubeflow_step
 from tfx_distribute.pipelines.notify.kubeflow_step import Settings
 
 LAST, THIS = "11111111-0000-0000-0000-000000000000", "22222222-0000-0000-0000-000000000000"
-WHOLE = "exit-handler-1"
+STEPS = ["CsvExampleGen", "ExampleValidator", "Trainer"]
 ALL = ("failed", "stopped", "not_blessed", "recovered", "succeeded")
 PACKAGE = yaml.safe_dump({"pipelineInfo": {"name": "taxi"}, "schemaVersion": "2.1.0"})
 
 
 @pytest.fixture
 def services(monkeypatch):
-    monkeypatch.setattr(kubeflow_step, "POLL_SECONDS", 0.05)
     with KfpApi() as api, MetadataService() as metadata, webhooks.receiving() as webhook:
         monkeypatch.setenv("NOTIFY_URLS", webhook.address)
         yield api, metadata, webhook
@@ -36,8 +36,7 @@ def start(services, **changes):
         "pipeline": "taxi",
         "urls": "NOTIFY_URLS",
         "when": ALL,
-        "steps": ["CsvExampleGen", "ExampleValidator", "Trainer"],
-        "whole": WHOLE,
+        "steps": STEPS,
         "validator": "ExampleValidator",
         "api_service": api.url.removeprefix("http://"),
         "metadata_service": metadata.address,
@@ -49,9 +48,20 @@ def start(services, **changes):
     return webhook.messages
 
 
-def begin(api, run, state, **tasks):
-    api.add_run(run, PACKAGE)
-    api.set_state(run, state, {name.replace("_", "-"): state for name, state in tasks.items()})
+def begin(services, state="RUNNING", **steps):
+    """Begins the run THIS, whose steps have the given states; the others are done."""
+    api, metadata, _ = services
+    api.add_run(THIS, PACKAGE)
+    api.set_state(THIS, state, {"exit-handler-1": "RUNNING"})
+    contexts = [metadata.context(PIPELINE, "taxi"), metadata.context(RUN, THIS)]
+    for name, state in {**dict.fromkeys(STEPS, "COMPLETE"), **steps}.items():
+        if state:
+            metadata.record_step(name, state, contexts)
+
+
+def end_before(services, state):
+    services[0].add_run(LAST, PACKAGE)
+    services[0].set_state(LAST, state, {})
 
 
 def record(metadata, kind, **properties):
@@ -72,9 +82,9 @@ def evaluate(metadata, blessed, **properties):
 
 
 def test_a_run_that_succeeded(services):
-    api, metadata, _ = services
-    begin(api, LAST, "SUCCEEDED")
-    begin(api, THIS, "RUNNING", Trainer="SUCCEEDED", exit_handler_1="SUCCEEDED")
+    metadata = services[1]
+    end_before(services, "SUCCEEDED")
+    begin(services, CsvExampleGen="CACHED")
     evaluate(metadata, blessed=True)
     record(metadata, "tfx.PushedModel", pushed_destination="/shared/serving/7")
     (message,) = start(services)
@@ -91,16 +101,16 @@ def test_a_run_that_succeeded(services):
 
 
 def test_outputs_by_name(services):
-    api, metadata, _ = services
-    begin(api, THIS, "RUNNING", Trainer="SUCCEEDED", exit_handler_1="SUCCEEDED")
+    metadata = services[1]
+    begin(services)
     record(metadata, "system.Metrics", **{"late.AUC": 0.9, "late.ExampleCount": 70.0})
     (message,) = start(services)
     assert "\nlate.AUC: 0.9 (>= 0.8)\nlate.ExampleCount: 70\n" in message["message"]
 
 
 def test_a_model_that_was_not_compared(services):
-    api, metadata, _ = services
-    begin(api, THIS, "RUNNING", Trainer="SUCCEEDED", exit_handler_1="SUCCEEDED")
+    metadata = services[1]
+    begin(services)
     evaluate(metadata, blessed=True, unusable_baseline="/models/7 is not there any more")
     (message,) = start(services)
     expected = "\nbaseline: not compared with the latest blessed model: /models/7 is not there any more\n"
@@ -118,28 +128,28 @@ def test_a_model_that_was_not_compared(services):
     ],
 )
 def test_the_last_run_and_the_blessing(services, last, blessed, when, outcome):
-    api, metadata, _ = services
-    begin(api, LAST, last)
-    begin(api, THIS, "RUNNING", exit_handler_1="SUCCEEDED")
-    evaluate(metadata, blessed)
+    end_before(services, last)
+    begin(services)
+    evaluate(services[1], blessed)
     assert [message["title"] for message in start(services, when=when)] == [f"taxi: {outcome}"] * bool(outcome)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "title", "reason"),
+    ("steps", "title", "reason"),
     [
         ({"Trainer": "FAILED"}, "taxi: failed", "Trainer: its log says why"),
+        ({"ExampleValidator": "FAILED", "Trainer": ""}, "taxi: stopped", "ExampleValidator: its log says why"),
+        ({"ExampleValidator": "RUNNING", "Trainer": "FAILED"}, "taxi: failed", "Trainer: its log says why"),
+        ({"Trainer": "RUNNING"}, "taxi: failed", "Trainer: it was ended from outside; its pod says why"),
         (
-            {"CsvExampleGen": "SUCCEEDED", "ExampleValidator": "FAILED"},
-            "taxi: stopped",
-            "ExampleValidator: its log says why",
+            {"ExampleValidator": "", "Trainer": ""},
+            "taxi: failed",
+            "not started: ExampleValidator, Trainer; the page of the run says why",
         ),
-        ({"ExampleValidator_driver": "FAILED"}, "taxi: failed", "ExampleValidator-driver: its log says why"),
-        ({"Trainer": "CANCELED"}, "taxi: failed", "Kubeflow Pipelines does not say which step failed, or how the run ended"),
     ],
 )
-def test_a_run_that_failed(services, tasks, title, reason):
-    begin(services[0], THIS, "RUNNING", **tasks, exit_handler_1="FAILED")
+def test_a_run_that_failed(services, steps, title, reason):
+    begin(services, **steps)
     evaluate(services[1], blessed=False)
     (message,) = start(services)
     assert message["title"] == title
@@ -147,43 +157,30 @@ def test_a_run_that_failed(services, tasks, title, reason):
 
 
 def test_a_run_that_somebody_ended(services):
-    begin(services[0], THIS, "CANCELING", Trainer="CANCELED", exit_handler_1="CANCELED")
+    begin(services, "CANCELING", Trainer="RUNNING")
     assert not start(services)
-
-
-def test_the_server_learns_of_the_end_later(services):
-    api = services[0]
-    begin(api, THIS, "RUNNING", Trainer="RUNNING", exit_handler_1="RUNNING")
-    polls = []
-
-    def before(method, path):
-        polls.append(path)
-        if len(polls) == 3:
-            api.set_state(THIS, "RUNNING", {"Trainer": "FAILED", WHOLE: "FAILED"})
-
-    api.before = before
-    api.fail(503)
-    (message,) = start(services)
-    assert message["title"] == "taxi: failed"
 
 
 def test_an_installation_for_several_users(services, tmp_path, monkeypatch):
     (tmp_path / "token").write_text(f"{THIS}\n")
     monkeypatch.setattr(kubeflow_step, "TOKEN", tmp_path / "token")
     services[0].require_token = THIS
-    begin(services[0], THIS, "RUNNING", Trainer="FAILED", exit_handler_1="FAILED")
-    assert start(services)[0]["title"] == "taxi: failed"
+    end_before(services, "FAILED")
+    begin(services)
+    assert start(services)[0]["title"] == "taxi: recovered"
 
 
 def test_what_does_not_answer(services, monkeypatch, capsys):
-    api, _, webhook = services
-    monkeypatch.setattr(kubeflow_step, "END_SECONDS", 0.2)
-    (message,) = start(services, api_service="127.0.0.1:1")
-    assert message["title"] == "taxi: failed"
-    assert "reason: the run has ended, but Kubeflow Pipelines at 127.0.0.1:1 does not say how: " in message["message"]
+    webhook = services[2]
+    begin(services, Trainer="FAILED")
+    assert start(services, api_service="127.0.0.1:1")[0]["title"] == "taxi: failed"
 
     webhook.messages.clear()
-    begin(api, THIS, "RUNNING", Trainer="FAILED", exit_handler_1="FAILED")
+    monkeypatch.setattr(kubeflow_services, "RETRY_SECONDS", 0.2)
+    (message,) = start(services, metadata_service="127.0.0.1:1")
+    assert "reason: the run has ended, but nobody says how: targets.kubeflow.metadata_service: " in message["message"]
+
+    webhook.messages.clear()
     webhook.status = 500
     start(services)
     assert "not sent to json://127.0.0.1: " in capsys.readouterr().out
@@ -193,20 +190,13 @@ def test_what_does_not_answer(services, monkeypatch, capsys):
 
 
 def test_settings_are_one_argument():
-    text = Settings("taxi", "NOTIFY_URLS", ALL, ["Trainer"], WHOLE, "ExampleValidator", "a:1", "b:2").to_json()
+    text = Settings("taxi", "NOTIFY_URLS", ALL, ["Trainer"], "ExampleValidator", "a:1", "b:2").to_json()
     assert Settings(**json.loads(text)).to_json() == text
 
 
 def test_a_model_without_thresholds_and_a_run_of_a_file(services):
-    api, metadata, _ = services
-    begin(api, LAST, "FAILED")
-    begin(api, THIS, "RUNNING", exit_handler_1="SUCCEEDED")
-    api.runs[THIS].reference = {}
-    record(metadata, "tfx.ModelBlessing", display_name="blessing")
+    end_before(services, "FAILED")
+    begin(services)
+    services[0].runs[THIS].reference = {}
+    record(services[1], "tfx.ModelBlessing", display_name="blessing")
     assert start(services)[0]["title"] == "taxi: succeeded"
-
-
-def test_an_end_that_nobody_tells(services, monkeypatch):
-    monkeypatch.setattr(kubeflow_step, "END_SECONDS", 0.2)
-    begin(services[0], THIS, "RUNNING", Trainer="RUNNING")
-    assert start(services)[0]["title"] == "taxi: failed"

@@ -53,7 +53,8 @@ def test_it_knows_what_to_tell_and_gets_the_addresses_from_the_secret(package, f
     assert (settings.pipeline, settings.urls, settings.when) == ("digits", "NOTIFY_URLS", ["failed"])
     assert settings.thresholds["SparseCategoricalAccuracy"] == ">= 0.95"
     assert settings.validator in settings.steps
-    assert set(settings.steps) == set(package.pipeline["components"]["exit-handler-1"]["dag"]["tasks"])
+    tasks = package.pipeline["components"]["exit-handler-1"]["dag"]["tasks"]
+    assert set(settings.steps) == {name for name in tasks if not name.endswith("-import")}  # which has no container
     config = package.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["notify_executor"]
     assert config["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "NOTIFY_URLS", "secretKey": "urls"}]
     assert not [line for line in KubeflowTarget(loader.load(file)).find_warnings() if "notify" in line]

@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
             command.add_argument("--pipeline-root", required=True, metavar="ADDRESS", help="root of its artifacts")
             command.add_argument("--type", dest="type_name", required=True, help="Kubeflow's name of the type")
             continue
-        command.add_argument("--component", type=json.loads, required=True, help="ComponentSpec of the step, as JSON")
+        command.add_argument("--interface", type=json.loads, required=True, help="types of artifacts and parameters")
         command.add_argument("--path", action="append", default=[], metavar="NAME=PATH", help="local path of an artifact")
         command.add_argument("--class", dest="class_path", required=True, help="dotted path of the executor or driver class")
     known, beam_args = parser.parse_known_args(argv)
@@ -62,11 +62,11 @@ def main(argv: list[str] | None = None) -> int:
                 known.executor_input, known.metadata_service, known.pipeline, known.pipeline_root, known.type_name
             )
         elif known.command == "resolve-input":
-            commands.resolve_input(known.class_path, known.executor_input, known.component)
+            commands.resolve_input(known.class_path, known.executor_input, known.interface)
         else:
             paths = dict(path.split("=", 1) for path in known.path)
             with user_exit.os_exit_raises():
-                commands.execute(known.class_path, known.executor_input, known.component, paths, beam_args)
+                commands.execute(known.class_path, known.executor_input, known.interface, paths, beam_args)
     except TfxDistributeError as error:
         print(error, file=sys.stderr)
         return 1

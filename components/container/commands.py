@@ -38,7 +38,7 @@ _RESOLVED = (
 def execute(
     class_path: str,
     executor_input: Mapping[str, Any],
-    component: Mapping[str, Any],
+    interface: Mapping[str, Any],
     paths: Mapping[str, str],
     beam_args: Sequence[str],
 ) -> None:
@@ -47,11 +47,11 @@ def execute(
     Args:
       class_path: Dotted path of the executor's class.
       executor_input: KFP's ExecutorInput of the step.
-      component: Interface of the step; see `executor_io.read`.
+      interface: Interface of the step; see `executor_io.read`.
       paths: Paths of artifacts in this container; see `executor_io.read`.
       beam_args: Options for Beam.
     """
-    execution = executor_io.read(executor_input, component, paths)
+    execution = executor_io.read(executor_input, interface, paths)
     inputs = {name: artifacts for name, artifacts in execution.inputs.items() if not artifacts[0].uri.endswith(NO_ARTIFACT)}
     properties = execution.exec_properties
     resolved = properties.pop(RESOLVED_INPUT, None)
@@ -77,7 +77,7 @@ def execute(
     _write_output(executor_input, executor_io.make_executor_output(execution))
 
 
-def resolve_input(class_path: str, executor_input: Mapping[str, Any], component: Mapping[str, Any]) -> None:
+def resolve_input(class_path: str, executor_input: Mapping[str, Any], interface: Mapping[str, Any]) -> None:
     """Finds the span, version and fingerprint of the input of a file-based ExampleGen.
 
     Runs the ExampleGen's driver for that. The ExampleGen gets the outcome as a
@@ -87,9 +87,9 @@ def resolve_input(class_path: str, executor_input: Mapping[str, Any], component:
     Args:
       class_path: Dotted path of the driver's class.
       executor_input: KFP's ExecutorInput of the step, with the ExampleGen's parameters.
-      component: Interface of the step; see `executor_io.read`.
+      interface: Interface of the step; see `executor_io.read`.
     """
-    execution = executor_io.read(executor_input, component, {})
+    execution = executor_io.read(executor_input, interface, {})
     driver = import_utils.import_class_by_path(class_path)(metadata_handle=None)
     resolved = driver.resolve_exec_properties(execution.exec_properties, None, None)
     resolved_input = json.dumps({name: resolved[name] for name in _RESOLVED if name in resolved}, sort_keys=True)

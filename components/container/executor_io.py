@@ -8,11 +8,10 @@ have.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
 from ml_metadata.proto import metadata_store_pb2
 from tfx import types
 from tfx.orchestration.kubeflow.v2 import compiler_utils
@@ -26,8 +25,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 # outputs between them and a folder of the container. TFX, TensorFlow and Beam read
 # gs:// themselves, and so do workers of Dataflow and pods of a TFJob.
 COPIED_SCHEMES = ("s3://", "minio://")
-# JSON has only one type of numbers.
-_NUMBERS: dict[str, Callable[[Any], Any]] = {"NUMBER_INTEGER": int, "NUMBER_DOUBLE": float}
 # Keys that Kubeflow adds to the metadata of artifacts.
 _KUBEFLOW_KEYS = ("display_name", "store_session_info")
 
@@ -49,13 +46,14 @@ class Execution:
     addresses: Mapping[str, str]
 
 
-def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths: Mapping[str, str]) -> Execution:
+def read(executor_input: Mapping[str, Any], interface: Mapping[str, Any], paths: Mapping[str, str]) -> Execution:
     """Converts an ExecutorInput into the arguments of a TFX executor.
 
     Args:
       executor_input: KFP's ExecutorInput of the step.
-      component: Interface of the step, a ComponentSpec. It has the types of input
-        artifacts and parameters, which the backend leaves out of an ExecutorInput.
+      interface: What the backend leaves out of an ExecutorInput: `inputs` and `outputs`
+        have the type of each artifact by name, such as `tfx.Model`; `integer` and
+        `double` are the names of parameters that are numbers.
       paths: `inputs/NAME` or `outputs/NAME` -> path in this container where Kubeflow's
         launcher has the artifact.
 
@@ -66,30 +64,28 @@ def read(executor_input: Mapping[str, Any], component: Mapping[str, Any], paths:
     artifact_types.register()
 
     def convert(kind: str) -> dict[str, list[types.Artifact]]:
-        definitions = component.get(f"{kind[:-1]}Definitions", {}).get("artifacts", {})
         runtime_artifacts = executor_input.get(kind, {}).get("artifacts", {})
         converted = {}
         # Only those that the component declares: Kubeflow adds an output for the log.
-        for name, definition in definitions.items():
+        for name, title in interface[kind].items():
             listed = runtime_artifacts.get(name, {}).get("artifacts", [])
             if len(listed) > 1:  # the launcher gives the path of the first only
                 raise ConfigurationError(
                     f"{name}: {len(listed)} artifacts are given, but a TFX component takes only one here"
                 )
             converted[name] = [
-                _convert_artifact(runtime, definition, paths.get(f"{kind}/{name}", ""), addresses) for runtime in listed
+                _convert_artifact(runtime, title, paths.get(f"{kind}/{name}", ""), addresses) for runtime in listed
             ]
         return {name: listed for name, listed in converted.items() if listed}
 
-    declared = component.get("inputDefinitions", {}).get("parameters", {})
+    # JSON has only one type of numbers.
+    numbers = {**dict.fromkeys(interface["integer"], int), **dict.fromkeys(interface["double"], float)}
     values = executor_input.get("inputs", {}).get("parameterValues", {})
     return Execution(
         inputs=convert("inputs"),
         outputs=convert("outputs"),
         exec_properties={
-            name: _NUMBERS.get(declared[name].get("parameterType"), lambda value: value)(values[name])
-            for name in declared
-            if values.get(name) is not None
+            name: numbers[name](value) if name in numbers else value for name, value in values.items() if value is not None
         },
         addresses=addresses,
     )
@@ -111,12 +107,8 @@ def make_executor_output(execution: Execution, parameters: Mapping[str, Any] | N
     return {"artifacts": artifacts, "parameterValues": dict(parameters or {})}
 
 
-def _convert_artifact(
-    runtime: Mapping[str, Any], definition: Mapping[str, Any], path: str, addresses: dict[str, str]
-) -> types.Artifact:
+def _convert_artifact(runtime: Mapping[str, Any], title: str, path: str, addresses: dict[str, str]) -> types.Artifact:
     """Converts an artifact of KFP, and adds its path to the addresses."""
-    artifact_type = definition["artifactType"]
-    title = artifact_type.get("schemaTitle") or yaml.safe_load(artifact_type["instanceSchema"])["title"]
     artifact: types.Artifact = import_utils.import_class_by_path(compiler_utils.TITLE_TO_CLASS_PATH.get(title, title))()
     name, uri = runtime.get("name", ""), runtime["uri"]
     artifact.mlmd_artifact.name = name

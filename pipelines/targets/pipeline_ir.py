@@ -493,15 +493,37 @@ def check(pipeline: Document) -> None:
                 raise ConfigurationError(f"{name}: has a driver, which Kubeflow Pipelines would leave out")
 
 
-def _make_arguments(command: str, class_path: str, interface: Document) -> list[str]:
+def _make_arguments(command: str, class_path: str, component: Document) -> list[str]:
     """Returns the arguments of our entrypoint for a command that runs a class."""
-    interface = {key: interface[key] for key in ("inputDefinitions", "outputDefinitions") if key in interface}
+    interface = _make_interface(component)
     arguments = [command, "--class", class_path, "--executor-input", "{{$}}"]
-    arguments += ["--component", json.dumps(interface, sort_keys=True)]
+    arguments += ["--interface", json.dumps(interface, sort_keys=True)]
     for kind in ("inputs", "outputs"):
-        for name in sorted(interface.get(f"{kind[:-1]}Definitions", {}).get("artifacts", ())):
+        for name in sorted(interface[kind]):
             arguments += ["--path", f"{kind}/{name}={{{{$.{kind}.artifacts['{name}'].path}}}}"]
     return arguments
+
+
+def _make_interface(component: Document) -> Document:
+    """Returns what a step has to know of its ComponentSpec; see `executor_io.read`.
+
+    No more of it: a workflow has the arguments of a step eight times, and Argo
+    compresses one of more than a mebibyte, of which the API server learns no more.
+    """
+
+    def find_titles(key: str) -> dict[str, str]:
+        types = {name: each["artifactType"] for name, each in component.get(key, {}).get("artifacts", {}).items()}
+        return {
+            name: found.get("schemaTitle") or yaml.safe_load(found["instanceSchema"])["title"]
+            for name, found in types.items()
+        }
+
+    parameters = component.get("inputDefinitions", {}).get("parameters", {})
+    numbers = {
+        kind: sorted(name for name, each in parameters.items() if each.get("parameterType") == f"NUMBER_{kind.upper()}")
+        for kind in ("integer", "double")
+    }
+    return {"inputs": find_titles("inputDefinitions"), "outputs": find_titles("outputDefinitions"), **numbers}
 
 
 def _split_tfx_arguments(tfx_args: Sequence[str]) -> tuple[str, list[str]]:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from tfx_distribute.pipelines.targets import pipeline_ir
-from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteSchedule, RemoteTask, seconds_between
+from tfx_distribute.pipelines.targets.remote_runs import FINAL_STATES, RemoteRun, RemoteSchedule, RemoteTask, seconds_between
 
 # Names of tasks that Kubeflow Pipelines, or we, add to each run.
 BACKEND_TASKS = {"root", "executor", pipeline_ir.WHOLE}
@@ -28,10 +28,11 @@ def to_run(run: Any) -> RemoteRun:
     """Converts a run of kfp: its steps in the order of their start, no added tasks."""
     details = (run.run_details.task_details or []) if run.run_details else []
     steps = [task for task in details if not _is_added(task)]
+    state = str(run.state or "pending").lower()
     tasks = tuple(
         RemoteTask(
             task.display_name,
-            str(task.state or "").lower(),
+            _read_state(task, has_ended=state in FINAL_STATES),
             seconds_between(task.start_time or task.create_time, task.end_time),
             task.error.message if task.error and task.error.message else "",
         )
@@ -40,13 +41,22 @@ def to_run(run: Any) -> RemoteRun:
     return RemoteRun(
         id=run.run_id,
         name=run.display_name or run.run_id,
-        state=str(run.state or "pending").lower(),
+        state=state,
         started=run.created_at.timestamp() if run.created_at else None,
         seconds=seconds_between(run.created_at, run.finished_at),
         parameters=dict((run.runtime_config.parameters or {}) if run.runtime_config else {}),
         tasks=tasks,
         error=run.error.message if run.error and run.error.message else "",
     )
+
+
+def _read_state(task: Any, has_ended: bool) -> str:
+    """Returns the state of a task; `unknown` if the server has not learned of its end.
+
+    It learns no more of a workflow that Argo compresses, one of more than a mebibyte.
+    """
+    state = str(task.state or "").lower()
+    return "unknown" if has_ended and state in ("pending", "running") else state
 
 
 def _is_added(task: Any) -> bool:

@@ -12,8 +12,7 @@ from tfx_distribute.components.container import commands
 from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
 
 DRIVER = name_utils.get_full_name(FileBasedExampleGen.DRIVER_CLASS)
-STRING = {"parameterType": "STRING"}
-INTERFACE = {"inputDefinitions": {"parameters": {"input_base": STRING, "input_config": STRING}}}
+INTERFACE = {"inputs": {}, "outputs": {}, "integer": [], "double": []}
 
 
 def resolve(tmp_path, pattern="span-{SPAN}/*"):
@@ -56,8 +55,7 @@ class RecordingExecutor:
 
 def test_the_address_for_no_model_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(commands.import_utils, "import_class_by_path", _class)
-    model = {"artifactType": {"schemaTitle": "tfx.Model"}}
-    component = {"inputDefinitions": {"artifacts": {"model": model, "baseline_model": model}}}
+    interface = {**INTERFACE, "inputs": {"model": "tfx.Model", "baseline_model": "tfx.Model"}}
     executor_input = {
         "inputs": {
             "artifacts": {
@@ -69,7 +67,7 @@ def test_the_address_for_no_model_is_left_out(tmp_path, monkeypatch):
     }
     exempted = []
     monkeypatch.setattr(commands.autograph, "exempt_tf_keras", lambda: exempted.append(True))  # cannot be undone
-    commands.execute("executor", executor_input, component, {}, [])
+    commands.execute("executor", executor_input, interface, {}, [])
     assert exempted
     assert hasattr(PipelineOptions.view_as, "__wrapped__"), "Beam remembers views"
     assert list(RecordingExecutor.arguments["inputs"]) == ["model"]

@@ -9,21 +9,11 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx_distribute.components.container import executor_io
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-EXAMPLES = "title: tfx.Examples\ntype: object\n"
-COMPONENT = {
-    "inputDefinitions": {
-        "artifacts": {
-            "examples": {"artifactType": {"instanceSchema": EXAMPLES}},
-            "anomalies": {"artifactType": {"schemaTitle": "tfx.ExampleAnomalies"}},
-        },
-        "parameters": {
-            "epochs": {"parameterType": "NUMBER_INTEGER"},
-            "clipnorm": {"parameterType": "NUMBER_DOUBLE"},
-            "strategy": {"parameterType": "STRING"},
-            "not_given": {"parameterType": "STRING"},
-        },
-    },
-    "outputDefinitions": {"artifacts": {"model": {"artifactType": {"schemaTitle": "tfx.Model"}}}},
+INTERFACE = {
+    "inputs": {"examples": "tfx.Examples", "anomalies": "tfx.ExampleAnomalies"},
+    "outputs": {"model": "tfx.Model"},
+    "integer": ["epochs"],
+    "double": ["clipnorm"],
 }
 EXECUTOR_INPUT = {
     "inputs": {
@@ -51,7 +41,7 @@ EXECUTOR_INPUT = {
             },
             "anomalies": {"artifacts": []},
         },
-        "parameterValues": {"epochs": 20.0, "clipnorm": 1, "strategy": "mirrored", "not_given": None, "of_another": 1},
+        "parameterValues": {"epochs": 20.0, "clipnorm": 1, "strategy": "mirrored", "not_given": None},
     },
     "outputs": {
         "artifacts": {
@@ -68,7 +58,7 @@ PATHS = {"inputs/examples": "/s3/bucket/run/examples", "outputs/model": "/s3/buc
 
 @pytest.fixture
 def execution():
-    return executor_io.read(EXECUTOR_INPUT, COMPONENT, PATHS)
+    return executor_io.read(EXECUTOR_INPUT, INTERFACE, PATHS)
 
 
 def test_types_are_restored_and_additions_of_kubeflow_are_dropped(execution):
@@ -128,7 +118,7 @@ def test_the_next_step_reads_what_was_written(execution):
     (examples,) = execution.inputs["examples"]
     outputs = executor_io.Execution({}, {"examples": [examples]}, {}, execution.addresses)
     written = executor_io.make_executor_output(outputs)["artifacts"]["examples"]
-    read = executor_io.read({"inputs": {"artifacts": {"examples": written}}}, COMPONENT, PATHS).inputs["examples"][0]
+    read = executor_io.read({"inputs": {"artifacts": {"examples": written}}}, INTERFACE, PATHS).inputs["examples"][0]
     assert read.split_names == examples.split_names
     assert read.span == 3
     assert read.get_int_custom_property("span") == 4
@@ -139,13 +129,13 @@ def test_several_artifacts_are_refused():
     executor_input = json.loads(json.dumps(EXECUTOR_INPUT))
     executor_input["inputs"]["artifacts"]["examples"]["artifacts"] *= 2
     with pytest.raises(ConfigurationError, match="examples: 2 artifacts are given"):
-        executor_io.read(executor_input, COMPONENT, PATHS)
+        executor_io.read(executor_input, INTERFACE, PATHS)
 
 
 def test_gs_is_left_to_tfx():
     executor_input = json.loads(json.dumps(EXECUTOR_INPUT).replace("s3://", "gs://"))
     execution = executor_io.read(
-        executor_input, COMPONENT, {name: path.replace("/s3", "/gcs") for name, path in PATHS.items()}
+        executor_input, INTERFACE, {name: path.replace("/s3", "/gcs") for name, path in PATHS.items()}
     )
     assert execution.inputs["examples"][0].uri == "gs://bucket/run/examples"
     assert execution.addresses == {}

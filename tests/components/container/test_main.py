@@ -11,7 +11,9 @@ from tfx_distribute.components.container import vertex
 
 
 def run_on_kubeflow(name: str, executor_input: str) -> int:
-    return kubeflow.main(["execute", "--class", f"leaving.{name}", "--executor-input", executor_input, "--component", "{}"])
+    interface = json.dumps({"inputs": {}, "outputs": {}, "integer": [], "double": []})
+    words = ["--class", f"leaving.{name}", "--executor-input", executor_input, "--interface", interface]
+    return kubeflow.main(["execute", *words])
 
 
 def run_on_vertex(name: str, executor_input: str) -> int:

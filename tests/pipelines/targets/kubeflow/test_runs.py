@@ -73,6 +73,10 @@ def test_commands(api):
     assert [(task["name"], task["state"]) for task in document["tasks"]] == [("Reader", "succeeded"), ("Trainer", "running")]
     assert "Trainer  running" in command(api, "show", run_id).output
 
+    api.runs[run_id].state = "SUCCEEDED"
+    assert "Trainer  unknown" in command(api, "show", run_id).output
+
+    api.runs[run_id].state = "RUNNING"
     cancelled = command(api, "cancel", run_id)
     assert cancelled.output == f"{run_id}: asked to end\n"
     assert api.runs[run_id].state == "CANCELING"

@@ -1,4 +1,4 @@
-"""Receives messages on loopback, as a service does that somebody reads."""
+"""Receives messages, as a service does that somebody reads."""
 
 import contextlib
 import json
@@ -15,24 +15,26 @@ class Webhook:
     """A running receiver.
 
     Attributes:
-      port: Its port on loopback.
+      port: Its port.
       messages: The JSON documents that it has received.
       status: Its answer to the next ones.
+      host: Its address, by default loopback.
     """
 
     port: int
     messages: list[dict[str, Any]] = field(default_factory=list)
     status: int = 200
+    host: str = "127.0.0.1"
 
     @property
     def address(self) -> str:
         """Its address in the form of apprise, with a secret."""
-        return f"json://someone:s3cret@127.0.0.1:{self.port}/hooks/t0ken?+X-Key=k3yk3y"
+        return f"json://someone:s3cret@{self.host}:{self.port}/hooks/t0ken?+X-Key=k3yk3y"
 
 
 @contextlib.contextmanager
-def receiving() -> Iterator[Webhook]:
-    """Receives messages within the block."""
+def receiving(host: str = "127.0.0.1") -> Iterator[Webhook]:
+    """Receives messages within the block, at an address of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -44,8 +46,8 @@ def receiving() -> Iterator[Webhook]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        webhook = Webhook(server.server_port)
+    with ThreadingHTTPServer((host, 0), Handler) as server:
+        webhook = Webhook(server.server_port, host=host)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield webhook

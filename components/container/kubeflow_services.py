@@ -106,11 +106,10 @@ def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict
 
     def read(store: metadata_store.MetadataStore) -> dict[str, str]:
         found = store.get_context_by_type_and_name(RUN_CONTEXT, run_id)
+        executions = store.get_executions_by_context(found.id) if found else ()
         return {
-            execution.custom_properties["task_name"].string_value: metadata_store_pb2.Execution.State.Name(
-                execution.last_known_state
-            )
-            for execution in (store.get_executions_by_context(found.id) if found else ())
+            each.custom_properties["task_name"].string_value: metadata_store_pb2.Execution.State.Name(each.last_known_state)
+            for each in sorted(executions, key=lambda each: each.id)  # the last of several tries counts
         }
 
     return _ask(address, launcher, read) or {}

@@ -69,18 +69,13 @@ class MetadataService(service.MetadataStoreServiceServicer):
         return stored
 
     def record_step(self, name: str, state: str, contexts: list[int]) -> None:
-        """Stores the state of a step, or changes it, as drivers and launchers do."""
+        """Stores the state of a step, as drivers and launchers do."""
         type_id = self.store.put_execution_type(pb.ExecutionType(name="system.ContainerExecution"))
         step = pb.Execution(type_id=type_id, last_known_state=pb.Execution.State.Value(state))
         step.custom_properties["task_name"].string_value = name
-        known = self.store.get_executions_by_context(contexts[-1])  # of the run
-        for other in known:
-            if other.custom_properties["task_name"].string_value == name:
-                step.id = other.id
         (step_id,) = self.store.put_executions([step])
-        if step_id not in [other.id for other in known]:
-            associations = [pb.Association(execution_id=step_id, context_id=context) for context in contexts]
-            self.store.put_attributions_and_associations([], associations)
+        associations = [pb.Association(execution_id=step_id, context_id=context) for context in contexts]
+        self.store.put_attributions_and_associations([], associations)
 
     def GetContextByTypeAndName(self, request, context):  # noqa: N802 (the service's name)
         stored = self._answer(

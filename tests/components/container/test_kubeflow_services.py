@@ -48,6 +48,16 @@ def test_the_artifacts_of_a_pipeline_and_of_a_run(service):
     assert (kubeflow_services.get_number(artifact, "size"), kubeflow_services.get_number(artifact, "other")) == (3.0, 0.0)
 
 
+def test_the_states_of_a_run(service):
+    assert kubeflow_services.list_states(service.address, "mine") == {}
+    contexts = [service.context(PIPELINE, "digits"), service.context(RUN, "mine")]
+    for name, state in (("Trainer", "RUNNING"), ("Sharder", "CACHED"), ("Trainer", "COMPLETE"), ("Pusher", "FAILED")):
+        service.record_step(name, state, contexts)
+    service.record_step("Trainer", "FAILED", [contexts[0], service.context(RUN, "other")])
+    states = {"Trainer": "COMPLETE", "Sharder": "CACHED", "Pusher": "FAILED"}
+    assert kubeflow_services.list_states(service.address, "mine") == states
+
+
 def test_the_store_may_answer_with_more_than_four_mebibytes(service):
     contexts = [service.context(PIPELINE, "digits")]
     for number in range(50):

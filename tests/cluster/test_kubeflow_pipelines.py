@@ -122,7 +122,9 @@ def test_a_schedule_starts_runs(host, pipeline):
     assert schedule in command(host, "schedules", "list")
     started = wait_until(lambda: set(find_runs()) - before, 240)
     command(host, "schedules", "pause", schedule)
-    command(host, "schedules", "delete", schedule)
-    assert schedule not in command(host, "schedules", "list")
+    command(host, "schedules", "delete", schedule, code=2)  # its run would be deleted, too
     for run in started:
         command(host, "runs", "cancel", run)
+        wait_until(lambda run=run: show(host, run)["state"] == "failed", 120)
+    command(host, "schedules", "delete", schedule)
+    assert schedule not in command(host, "schedules", "list")

@@ -100,6 +100,7 @@ class Run:
       state: Its state.
       tasks: Step -> its state.
       error: The error message. The real server has one only if a run cannot be read.
+      recurring_run_id: Id of the recurring run that started it; None for none.
     """
 
     run_id: str
@@ -113,6 +114,7 @@ class Run:
     state: str = "PENDING"
     tasks: dict[str, str] = field(default_factory=dict)
     error: str | None = None
+    recurring_run_id: str | None = None
     created_at: str = field(default_factory=lambda: _now())
 
     def document(self) -> Document:
@@ -125,6 +127,7 @@ class Run:
             "pipeline_version_reference": self.reference,
             "runtime_config": self.runtime_config,
             "service_account": self.service_account,
+            "recurring_run_id": self.recurring_run_id,
             "storage_state": "AVAILABLE",
             "state": self.state,
             "error": {"code": 13, "message": self.error} if self.error else None,

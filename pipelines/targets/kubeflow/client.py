@@ -215,7 +215,18 @@ class KubeflowRuns(RemoteRuns):
         return [runs.to_schedule(recurring) for recurring in self._list("recurring_runs", limit)]
 
     def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
-        """Disables, enables or deletes a recurring run."""
+        """Disables, enables or deletes a recurring run.
+
+        Raises:
+          ConfigurationError: One of its runs, which would be deleted with it, goes on.
+        """
+        if change == "delete":
+            for run in self._list("runs", PAGE_SIZE):
+                if run.recurring_run_id == schedule_id and runs.to_run(run).state not in remote_runs.FINAL_STATES:
+                    raise ConfigurationError(
+                        f"schedule {schedule_id}: Kubeflow Pipelines would delete the pods of run {run.run_id} with it; "
+                        f"write `schedules pause` and delete it once the run has ended, or `runs cancel {run.run_id}` first"
+                    )
         with self.explaining_errors():
             getattr(self.client, f"{_CHANGES[change]}_recurring_run")(schedule_id)
 

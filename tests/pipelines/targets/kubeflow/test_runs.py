@@ -116,6 +116,12 @@ def test_schedules(api):
     ]
     assert schedules("resume", first.id).exit_code == 0
     assert api.recurring_runs[first.id]["status"] == "ENABLED"
+    run = submit(api, "of the schedule")
+    api.runs[run].recurring_run_id = second.id
+    refused = schedules("delete", second.id)
+    assert refused.exit_code == 2
+    assert f"would delete the pods of run {run} with it" in refused.output
+    api.set_state(run, "FAILED", {})
     assert schedules("delete", second.id).exit_code == 0
     assert "nightly" in schedules("list").output
     gone = schedules("pause", second.id)

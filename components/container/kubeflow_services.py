@@ -12,7 +12,7 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
-_Answer = TypeVar("_Answer")
+_Value = TypeVar("_Value")
 
 # Kubeflow's types of the contexts of all runs of a pipeline, and of one run.
 PIPELINE_CONTEXT, RUN_CONTEXT = "system.Pipeline", "system.PipelineRun"
@@ -85,7 +85,7 @@ def list_artifacts(
             artifacts.setdefault(names[artifact.type_id], []).append(artifact)
         return artifacts
 
-    return _ask(address, launcher, read) or {}
+    return _ask(address, launcher, read)
 
 
 def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict[str, str]:
@@ -97,8 +97,8 @@ def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict
       launcher: As in `list_artifacts`.
 
     Returns:
-      Name of a step -> `COMPLETE`, `CACHED`, `FAILED`, or `RUNNING`, also of a step
-      whose pod was lost. Steps that never started are missing.
+      Name of a step -> `COMPLETE`, `CACHED`, `FAILED` or `RUNNING`. A step whose pod
+      was lost stays `RUNNING`; steps that never started are missing.
 
     Raises:
       ConfigurationError: The store does not answer.
@@ -112,11 +112,13 @@ def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict
             for each in sorted(executions, key=lambda each: each.id)  # the last of several tries counts
         }
 
-    return _ask(address, launcher, read) or {}
+    return _ask(address, launcher, read)
 
 
-def _ask(address: str, launcher: Sequence[str], read: Callable[[metadata_store.MetadataStore], _Answer]) -> _Answer | None:
-    """Returns what `read` returns; None if the store has nothing of it."""
+def _ask(
+    address: str, launcher: Sequence[str], read: Callable[[metadata_store.MetadataStore], dict[str, _Value]]
+) -> dict[str, _Value]:
+    """Calls `read` with the metadata store; returns {} if nothing is stored yet."""
     host, _, port = address.rpartition(":")
     config = metadata_store_pb2.MetadataStoreClientConfig(host=host, port=int(port), client_timeout_sec=TIMEOUT_SECONDS)
     config.channel_arguments.max_receive_message_length = MAX_ANSWER_BYTES
@@ -133,7 +135,7 @@ def _ask(address: str, launcher: Sequence[str], read: Callable[[metadata_store.M
             lambda: read(metadata_store.MetadataStore(config)), "the metadata store", is_transient, RETRY_SECONDS
         )
     except errors.NotFoundError:
-        return None
+        return {}
     except (TrainingError, errors.DeadlineExceededError) as error:
         raise ConfigurationError(
             f"targets.kubeflow.metadata_service: the metadata store does not answer at {address} ({error}); write the "

@@ -64,7 +64,9 @@ def _make_command(change: "ScheduleChange", done: str, text: str) -> click.Comma
 
 schedules.add_command(_make_command("pause", "paused", "Pauses a schedule: it starts no runs; those that run go on."))
 schedules.add_command(_make_command("resume", "resumed", "Resumes a schedule that was paused."))
-schedules.add_command(_make_command("delete", "deleted", "Deletes a schedule that has no run in progress."))
+schedules.add_command(
+    _make_command("delete", "deleted", "Deletes a schedule. Kubeflow Pipelines: none of its runs may be in progress.")
+)
 for _target in REMOTE_TARGETS.values():
     for _command in schedules.commands.values():
         add_options(_command, runs_cli.run_options(_target))

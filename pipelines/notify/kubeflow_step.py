@@ -4,9 +4,9 @@
 
 The step runs when all others have ended, however they ended. It asks the metadata store
 how: open-source Kubeflow Pipelines does not replace the placeholders for that
-(https://github.com/kubeflow/pipelines/issues/10917), and its API server learns of it
-later, or never: Argo compresses a workflow of more than a mebibyte. The store has the
-metrics, too. An error of this step does not fail the run.
+(https://github.com/kubeflow/pipelines/issues/10917), and its API server may be late, or
+never know if Argo has compressed the workflow, as it does above a mebibyte. An error of
+this step does not fail the run.
 """
 
 import argparse
@@ -35,7 +35,7 @@ MAX_RUNS = 100  # of which one may be the last run of the pipeline
 TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
 _DONE = ("COMPLETE", "CACHED")  # states of steps
 _FAILED = ("FAILED", "ERROR")  # states of runs
-_FINAL = (*_FAILED, "SUCCEEDED", "SKIPPED", "CACHED", "CANCELED")
+_FINAL = (*_FAILED, "SUCCEEDED", "SKIPPED", "CANCELED")
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, st
     unfinished = {name: states.get(name, "") for name in settings.steps if states.get(name) not in _DONE}
     if not unfinished:
         return "succeeded", ""
-    # The backend starts no other step once one has failed.
-    name, state = max(unfinished.items(), key=lambda each: (each[1] == "FAILED", bool(each[1])))
-    if state == "FAILED":
-        return "stopped" if name == settings.validator else "failed", f"{name}: its log says why"
-    if state:
-        return "failed", f"{name}: it was ended from outside; its pod says why"
+    failed = [name for name, state in unfinished.items() if state == "FAILED"]
+    started = [name for name, state in unfinished.items() if state]
+    if failed:
+        return "stopped" if failed[0] == settings.validator else "failed", f"{failed[0]}: its log says why"
+    if started:
+        return "failed", f"{started[0]}: its pod ended without reporting a result"
     return "failed", f"not started: {', '.join(unfinished)}; the page of the run says why"
 
 
@@ -181,7 +181,7 @@ def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Fact
             settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher
         )
     except ConfigurationError as error:
-        return replace(facts, reason=f"the run has ended, but nobody says how: {error}")
+        return replace(facts, reason=f"the run has ended, but its steps could not be read: {error}")
     outcome, reason = describe_end(states, settings)
     facts = add_artifacts(replace(facts, outcome=outcome, reason=reason), artifacts, settings.thresholds)
     with contextlib.suppress(requests.RequestException):

@@ -507,8 +507,8 @@ def _make_arguments(command: str, class_path: str, component: Document) -> list[
 def _make_interface(component: Document) -> Document:
     """Returns what a step has to know of its ComponentSpec; see `executor_io.read`.
 
-    No more of it: a workflow has the arguments of a step eight times, and Argo
-    compresses one of more than a mebibyte, of which the API server learns no more.
+    Kept short: a workflow has the arguments of a step eight times, and the API server
+    does not update the steps of one of more than a mebibyte, which Argo compresses.
     """
 
     def find_titles(key: str) -> dict[str, str]:

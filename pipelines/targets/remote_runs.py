@@ -151,8 +151,8 @@ class RemoteRuns(abc.ABC):
         """Pauses, resumes or deletes a schedule; runs that it has started go on.
 
         Raises:
-          ConfigurationError: There is no such schedule, or the platform refuses, or it
-            would not let a run go on.
+          ConfigurationError: There is no such schedule, the platform refuses, or it
+            would end a run that is in progress.
         """
 
 

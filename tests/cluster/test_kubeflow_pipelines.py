@@ -1,7 +1,7 @@
-"""Runs the digits on a real Kubeflow Pipelines: what no stand-in knows of it.
+"""Runs the digits on a real Kubeflow Pipelines, to check what its stand-in assumes.
 
-`KFP_HOST` is the address of its API. Its namespace, `KFP_NAMESPACE`, has the claim
-`training` and the role of docs/kind.md, and its pods reach this machine.
+`KFP_HOST` is the address of its API. Its namespace, `KFP_NAMESPACE`, must have the
+claim `training` and the role of docs/kind.md, and its pods must reach this machine.
 """
 
 import json

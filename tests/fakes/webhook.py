@@ -1,4 +1,4 @@
-"""Receives messages, as a service does that somebody reads."""
+"""Receives messages over HTTP and SMTP, like a chat service and a mail server."""
 
 import contextlib
 import json

@@ -218,7 +218,8 @@ class KubeflowRuns(RemoteRuns):
         """Disables, enables or deletes a recurring run.
 
         Raises:
-          ConfigurationError: One of its runs, which would be deleted with it, goes on.
+          ConfigurationError: One of its runs is in progress. The server would delete
+            the pods of that run with the recurring run, which owns its workflow.
         """
         if change == "delete":
             for run in self._list("runs", PAGE_SIZE):

@@ -9,7 +9,7 @@ from tfx_distribute.pipelines.targets.remote_runs import FINAL_STATES, RemoteRun
 # Names of tasks that Kubeflow Pipelines, or we, add to each run.
 BACKEND_TASKS = {"root", "executor", pipeline_ir.WHOLE}
 
-_TRY = re.compile(r"\(\d+\)")  # the end of a try's name
+_TRY = re.compile(r"\(\d+\)$")  # as in `Trainer(0)`
 
 
 def to_schedule(recurring: Any) -> RemoteSchedule:
@@ -51,9 +51,9 @@ def to_run(run: Any) -> RemoteRun:
 
 
 def _read_state(task: Any, has_ended: bool) -> str:
-    """Returns the state of a task; `unknown` if the server has not learned of its end.
+    """Returns the state of a task; `unknown` if it seems to go on after the run's end.
 
-    It learns no more of a workflow that Argo compresses, one of more than a mebibyte.
+    The server does not update the tasks of a workflow that Argo has compressed.
     """
     state = str(task.state or "").lower()
     return "unknown" if has_ended and state in ("pending", "running") else state
@@ -62,9 +62,9 @@ def _read_state(task: Any, has_ended: bool) -> str:
 def _is_added(task: Any) -> bool:
     """Returns True for a task that the backend adds to each run.
 
-    Those are drivers and executors; each try of a task, beside the task itself; what a
-    launcher reports of its step, which has no name; and the node of the whole workflow,
-    whose name its pods' names begin with. As seen with 2.17.
+    Those are drivers and executors, each try of a task, records of launchers, which
+    have no name, and the workflow itself, whose name is a prefix of its pods' names.
+    Observed with 2.17.
     """
     name, children = (task.display_name or "").removesuffix(".onExit"), task.child_tasks or ()
     is_workflow = any((child.pod_name or "").rpartition("-")[0] == name for child in children)

@@ -140,7 +140,7 @@ def test_the_last_run_and_the_blessing(services, last, blessed, when, outcome):
         ({"Trainer": "FAILED"}, "taxi: failed", "Trainer: its log says why"),
         ({"ExampleValidator": "FAILED", "Trainer": ""}, "taxi: stopped", "ExampleValidator: its log says why"),
         ({"ExampleValidator": "RUNNING", "Trainer": "FAILED"}, "taxi: failed", "Trainer: its log says why"),
-        ({"Trainer": "RUNNING"}, "taxi: failed", "Trainer: it was ended from outside; its pod says why"),
+        ({"Trainer": "RUNNING"}, "taxi: failed", "Trainer: its pod ended without reporting a result"),
         (
             {"ExampleValidator": "", "Trainer": ""},
             "taxi: failed",
@@ -178,7 +178,7 @@ def test_what_does_not_answer(services, monkeypatch, capsys):
     webhook.messages.clear()
     monkeypatch.setattr(kubeflow_services, "RETRY_SECONDS", 0.2)
     (message,) = start(services, metadata_service="127.0.0.1:1")
-    assert "reason: the run has ended, but nobody says how: targets.kubeflow.metadata_service: " in message["message"]
+    assert "but its steps could not be read: targets.kubeflow.metadata_service: " in message["message"]
 
     webhook.messages.clear()
     webhook.status = 500

@@ -1,10 +1,8 @@
 """Lists how long the processes of a training wait, in seconds.
 
-Launchers have their own: these are of what runs in a training process.
+These are of what runs in a training process; `components/timeouts.py` has the others.
 """
 
-# Between two renewals of the lease by the pipeline step.
-LEASE_RENEW_SECONDS = 60.0
 # Without a renewal, until the chief ends. Longer than a step waits for a cluster that
 # does not answer, and longer than it takes for the step to be started again.
 ABANDONED_SECONDS = 1800.0

@@ -38,12 +38,11 @@ from apache_beam.runners.worker import data_plane
 from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.module_command import module_command
 
 # Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
 _MAX_FOLDER_BYTES = 80
-_STOP_SECONDS = 5
-_WATCH_SECONDS = 0.5
 _SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -206,7 +205,7 @@ class _Services:
 
     def close(self) -> None:
         self.control.done()
-        self._server.stop(_STOP_SECONDS).wait()
+        self._server.stop(timeouts.BEAM_STOP_SECONDS).wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -246,11 +245,11 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
         while not self._is_closing:
             with contextlib.suppress(RuntimeError):  # a wait has begun or ended meanwhile
                 self.control_conn.abort(error)
-            time.sleep(_WATCH_SECONDS)  # another wait may begin after this one
+            time.sleep(timeouts.BEAM_WATCH_SECONDS)  # another wait may begin after this one
 
     def stop_worker(self) -> None:
         try:
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(timeouts.BEAM_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._watcher.join()

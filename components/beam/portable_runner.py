@@ -28,10 +28,9 @@ from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPool
 from apache_beam.transforms.environments import ExternalEnvironment
 from apache_beam.utils import thread_pool_executor
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-_STOP_SECONDS = 1.0
-_CONNECT_SECONDS = 15
 _TOKEN = "token"  # noqa: S105 (a name)
 # As gRPC's servers of Beam: Beam's clients send pings that gRPC treats as abuse.
 _SERVER_OPTIONS = [("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)]
@@ -73,7 +72,7 @@ class PortableRunner(portable_runner.PortableRunner):
         portable = options.view_as(PortableOptions)
         channel = grpc.insecure_channel(portable.job_endpoint)
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
-        seconds = min(_CONNECT_SECONDS, portable.job_server_timeout)
+        seconds = min(timeouts.BEAM_CONNECT_SECONDS, portable.job_server_timeout)
         try:
             grpc.channel_ready_future(channel).result(seconds)
             # Beam repeats this request for minutes.
@@ -101,7 +100,7 @@ class PortableRunner(portable_runner.PortableRunner):
                 server, url, token = _start_pool()
                 external = ExternalEnvironment(url, {_TOKEN: token}).to_runner_api(None)
                 environment.urn, environment.payload = external.urn, external.payload
-                cleanup.append(partial(server.stop, _STOP_SECONDS))
+                cleanup.append(partial(server.stop, timeouts.BEAM_STOP_SECONDS))
         return cleanup
 
 

@@ -13,9 +13,8 @@ import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
 from google.protobuf import json_format, text_format
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.beam import worker_process
-
-_SECONDS = 30.0
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -35,7 +34,9 @@ def main(argv: list[str] | None = None) -> None:
     worker = arguments.id.strip("'")  # Prism 2.74 quotes it, as if for a shell
     with grpc.insecure_channel(arguments.provision_endpoint) as channel:
         settings = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo(
-            beam_provision_api_pb2.GetProvisionInfoRequest(), metadata=[("worker_id", worker)], timeout=_SECONDS
+            beam_provision_api_pb2.GetProvisionInfoRequest(),
+            metadata=[("worker_id", worker)],
+            timeout=timeouts.BEAM_PROVISION_SECONDS,
         )
     os.environ.update(make_environment(worker, settings.info))
     worker_process.run()

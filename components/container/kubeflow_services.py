@@ -9,6 +9,7 @@ from ml_metadata import errors
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
@@ -17,12 +18,9 @@ _Value = TypeVar("_Value")
 # Kubeflow's types of the contexts of all runs of a pipeline, and of one run.
 PIPELINE_CONTEXT, RUN_CONTEXT = "system.Pipeline", "system.PipelineRun"
 METADATA, API = "metadata", "ml_pipeline"  # names of services in flags of the launcher
-TIMEOUT_SECONDS = 30.0
 # The same as in Kubeflow Pipelines' client. A few hundred runs exceed gRPC's default of
 # 4 MiB.
 MAX_ANSWER_BYTES = 100 << 20
-# For a store that starts again. Kubeflow Pipelines does not try a failed step again.
-RETRY_SECONDS = 40.0
 
 
 def launcher_command() -> list[str]:
@@ -120,7 +118,9 @@ def _ask(
 ) -> dict[str, _Value]:
     """Calls `read` with the metadata store; returns {} if nothing is stored yet."""
     host, _, port = address.rpartition(":")
-    config = metadata_store_pb2.MetadataStoreClientConfig(host=host, port=int(port), client_timeout_sec=TIMEOUT_SECONDS)
+    config = metadata_store_pb2.MetadataStoreClientConfig(
+        host=host, port=int(port), client_timeout_sec=timeouts.METADATA_SECONDS
+    )
     config.channel_arguments.max_receive_message_length = MAX_ANSWER_BYTES
     if uses_tls(METADATA, launcher):
         config.ssl_config.SetInParent()
@@ -132,7 +132,10 @@ def _ask(
 
     try:
         return retry.call_with_retries(
-            lambda: read(metadata_store.MetadataStore(config)), "the metadata store", is_transient, RETRY_SECONDS
+            lambda: read(metadata_store.MetadataStore(config)),
+            "the metadata store",
+            is_transient,
+            timeouts.METADATA_RETRY_SECONDS,
         )
     except errors.NotFoundError:
         return {}

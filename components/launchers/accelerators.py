@@ -28,11 +28,6 @@ GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
 GPU_RESOURCE_PREFIX = "nvidia.com/"
 """Prefix of the names of resources that are GPUs or parts of GPUs."""
 SPOT_LABEL = "cloud.google.com/gke-spot"
-SPOT_GRACE_SECONDS = 15
-"""Time that GKE gives Pods to end when it takes a spot machine away, unless the node
-pool has another. Source:
-https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms#termination-graceful-shutdown
-"""
 PRODUCT = "nvidia.com/gpu.product"
 """Node label set by GPU feature discovery: the driver's name for the GPUs, with dashes
 for spaces."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
@@ -25,12 +26,6 @@ LOCK_FILE = ".lock"
 # Errors of a folder where a lock file cannot be created. The run continues without a
 # lock: a run that writes there will fail at that, and one that only reads may continue.
 _TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
-
-# How long a lock may be held without a live holder. A child process shares the lock of
-# its parent for a moment, even if the parent is killed meanwhile; and a new holder
-# writes its name only after taking the lock.
-_UNNAMED_SECONDS = 5.0
-_RETRY_SECONDS = 0.05
 
 _held: set[int] = set()  # file descriptors of the locks that this process holds
 
@@ -134,8 +129,8 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
         except BlockingIOError:
             holder = _read(file)
             os.close(file)
-            if holder is None and time.monotonic() - started < _UNNAMED_SECONDS:
-                time.sleep(_RETRY_SECONDS)
+            if holder is None and time.monotonic() - started < timeouts.LOCK_SECONDS:
+                time.sleep(timeouts.LOCK_POLL_SECONDS)
                 continue
             raise InUseError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
         except OSError:  # this file system has no locks

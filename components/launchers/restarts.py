@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from absl import logging
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.trainer_module.state.saved_step import SavedStep
-
-MAX_SECONDS = 30.0  # between two starts
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Restarts:
         """Counts a restart, and waits until it may be made.
 
         The first start comes at once, and so does each after a save of a later state.
-        Others wait 1, 2, 4 ... seconds, `MAX_SECONDS` at most.
+        Others wait 1, 2, 4 ... seconds, `timeouts.RESTART_SECONDS` at most.
 
         Returns:
           False if the training must not be started again.
@@ -72,7 +71,7 @@ class Restarts:
         logging.warning("%s", words)
         self._tell(words)
         if self._used > 1:
-            time.sleep(min(MAX_SECONDS, 2.0 ** (self._used - 2)))
+            time.sleep(min(timeouts.RESTART_SECONDS, 2.0 ** (self._used - 2)))
         return True
 
     def describe(self, failure: Failure) -> str:

@@ -10,10 +10,9 @@ from typing import TypeVar
 
 from absl import logging
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import NoAnswerError
 
-TIMEOUT_SECONDS = 600.0  # without an answer, after which a request is given up
-RETRY_SECONDS = 3.0  # between the first two requests; each pause is twice the one before
 MAX_GROWTH = 8  # of the pauses
 
 T = TypeVar("T")
@@ -32,7 +31,7 @@ def call_with_retries(
       service: Name of the service, for messages.
       is_transient: Returns True for an error after which another request may succeed.
       timeout_seconds: Seconds without an answer after which it is given up; None for
-        `TIMEOUT_SECONDS`.
+        `timeouts.ANSWER_SECONDS`.
 
     Returns:
       The answer.
@@ -41,7 +40,7 @@ def call_with_retries(
       NoAnswerError: There was no answer for that long.
       Exception: The first error that is not transient, as `request` raised it.
     """
-    seconds = TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+    seconds = timeouts.ANSWER_SECONDS if timeout_seconds is None else timeout_seconds
     deadline = time.monotonic() + seconds
     has_warned, growth = False, 1
     while True:
@@ -55,5 +54,5 @@ def call_with_retries(
             if not has_warned:
                 logging.warning("%s does not answer, trying again: %s", service, error)
                 has_warned = True
-            time.sleep(min(RETRY_SECONDS * growth, max(0.0, deadline - time.monotonic())))
+            time.sleep(min(timeouts.RETRY_SECONDS * growth, max(0.0, deadline - time.monotonic())))
             growth = min(2 * growth, MAX_GROWTH)

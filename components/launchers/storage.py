@@ -9,10 +9,10 @@ from typing import TypeVar
 import tensorflow as tf
 from absl import logging
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import retry
 
 ERRORS = (OSError, tf.errors.OpError)
-TIMEOUT_SECONDS = 180.0
 
 T = TypeVar("T")
 
@@ -28,11 +28,11 @@ def call(path: str, request: Callable[[], T]) -> T:
       What `request` returned.
 
     Raises:
-      NoAnswerError: The storage has failed for `TIMEOUT_SECONDS`.
+      NoAnswerError: The storage has failed for `timeouts.STORAGE_SECONDS`.
     """
     if "://" not in path:
         return request()
-    return retry.call_with_retries(request, "the storage", lambda error: isinstance(error, ERRORS), TIMEOUT_SECONDS)
+    return retry.call_with_retries(request, "the storage", lambda error: isinstance(error, ERRORS), timeouts.STORAGE_SECONDS)
 
 
 def discard(path: str) -> None:

@@ -20,13 +20,13 @@ from absl import logging
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.pusher import versions
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 STAGING_PREFIX = ".pushing-"
-LEFT_SECONDS = 24 * 3600.0  # after which a staging folder is that of a killed push
 _COPY_BYTES = 1 << 20
 _SAVED_MODEL = "saved_model.pb"
 # What gcsfuse says of a flat bucket.
@@ -217,7 +217,7 @@ def _remove_leftovers(folder: str) -> None:
     for name in os.listdir(folder):
         path = os.path.join(folder, name)
         with contextlib.suppress(FileNotFoundError):  # another push was faster
-            if name.startswith(STAGING_PREFIX) and time.time() - os.stat(path).st_mtime > LEFT_SECONDS:
+            if name.startswith(STAGING_PREFIX) and time.time() - os.stat(path).st_mtime > timeouts.KEPT_SECONDS:
                 logging.info("push: removing %s, which a killed push has left", path)
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -16,13 +16,14 @@ from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry, storage
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
 from tfx_distribute.components.launchers.launcher import LauncherSettings, Limits, Training, follow
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, saved_state, staging
-from tfx_distribute.trainer_module import atomic_files, timeouts
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
     TfxDistributeError,
@@ -36,10 +37,6 @@ from tfx_distribute.trainer_module.state import saved_step
 
 JOB_FILE = "job.json"
 LEASE_FILE = "followed.json"
-# How long the folder of a training stays after its lease was last renewed, for a retry
-# of its step.
-KEPT_SECONDS = 24 * 3600.0
-_LAST_RENEWAL_SECONDS = 5.0  # to wait for a renewal that is under way at the end
 
 
 def train(
@@ -286,7 +283,7 @@ def holding(own_lease: lease.Lease) -> Iterator[Callable[[], bool]]:
         yield is_lost.is_set
     finally:
         has_ended.set()
-        renewal.join(_LAST_RENEWAL_SECONDS)  # it might create a folder that is removed next
+        renewal.join(timeouts.LAST_RENEWAL_SECONDS)  # it might create a folder that is removed next
 
 
 def _remove_abandoned(root: str) -> None:
@@ -296,7 +293,7 @@ def _remove_abandoned(root: str) -> None:
         # It may be another user's, and another step may remove it too.
         with contextlib.suppress(OSError, tf.errors.OpError):
             last_renewal = lease.last_renewal(os.path.join(folder, LEASE_FILE))
-            if last_renewal is not None and time.time() - last_renewal > KEPT_SECONDS:
+            if last_renewal is not None and time.time() - last_renewal > timeouts.KEPT_SECONDS:
                 logging.info("removing %s, which nobody has followed for a day", folder)
                 fileio.rmtree(folder)
 

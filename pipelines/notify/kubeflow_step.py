@@ -21,6 +21,7 @@ from typing import Any
 
 import requests
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.container import kubeflow_services
 from tfx_distribute.components.container.names import BLESSING
 from tfx_distribute.components.example_gen.names import describe_examples
@@ -28,7 +29,6 @@ from tfx_distribute.pipelines.notify import message, sending
 from tfx_distribute.pipelines.notify.message import Facts, MetricLine
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-TIMEOUTS = (10.0, 60.0)  # seconds to connect, and for each answer
 MAX_RUNS = 100  # of which one may be the last run of the pipeline
 # Where kfp's documentation has a pod's token for the API of an installation for several
 # users.
@@ -92,7 +92,7 @@ class Api:
         Raises:
           requests.RequestException: There is none, or the server refuses.
         """
-        answer = self._session.get(f"{self._address}/{path}", params=query, timeout=TIMEOUTS)
+        answer = self._session.get(f"{self._address}/{path}", params=query, timeout=timeouts.HTTP_SECONDS)
         answer.raise_for_status()
         return dict(answer.json())
 

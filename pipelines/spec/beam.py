@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.pipelines.spec import beam_workers
 from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -34,7 +35,6 @@ class Runner:
 # and which they would install with its dependencies: they are on this machine, or have
 # an image with all of it.
 _NO_PACKAGE = "--sdk_container_image=none"
-_ANSWER_SECONDS = 40
 # Options of Beam with which TFX does not package itself either.
 _PACKAGES = ("extra_packages", "setup_file", "requirements_file")
 
@@ -169,7 +169,7 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
         arguments = [f"--runner={runner.name}", *(option for name in names for option in _format_option(name, values[name]))]
         if beam.runner == "portable":
             if "job_server_timeout" not in beam.options:
-                arguments.append(f"--job_server_timeout={_ANSWER_SECONDS}")
+                arguments.append(f"--job_server_timeout={timeouts.BEAM_ANSWER_SECONDS}")
             if not any(beam.options.get(name) for name in _PACKAGES):
                 arguments.append(_NO_PACKAGE)
     return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-POLL_SECONDS = 10.0
-PATIENCE_SECONDS = 600.0  # without an answer; the run goes on meanwhile
+from tfx_distribute.components import timeouts
+
 SUCCESS_STATES = ("succeeded", "skipped")
 FINAL_STATES = (*SUCCESS_STATES, "failed", "error", "canceled", "cancelled")
 
@@ -117,7 +117,7 @@ class RemoteRuns(abc.ABC):
         """
         seen: set[tuple[str, str]] = set()
         while True:
-            run = self.get(run_id, PATIENCE_SECONDS)
+            run = self.get(run_id, timeouts.ANSWER_SECONDS)
             for task in run.tasks:
                 if task.state and (task.name, task.state) not in seen:
                     seen.add((task.name, task.state))
@@ -127,7 +127,7 @@ class RemoteRuns(abc.ABC):
                     report(run.error)
                 report(f"ended    {run.state}")
                 return run.state in SUCCESS_STATES
-            time.sleep(POLL_SECONDS)
+            time.sleep(timeouts.RUN_POLL_SECONDS)
 
     @abc.abstractmethod
     def cancel(self, run_id: str) -> None:

@@ -18,7 +18,7 @@ from digits_on_cluster import Installation, install
 from kubernetes import client
 from launching import Launch
 
-from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
 
@@ -68,7 +68,7 @@ def as_step(namespace, monkeypatch) -> None:
     It looks more often than in use.
     """
     monkeypatch.setattr(KubernetesLauncher, "poll_seconds", 0.3)
-    monkeypatch.setattr(kubernetes_launcher, "NEWS_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "NEWS_SECONDS", 1.0)
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
     monkeypatch.delenv("KUBECONFIG", raising=False)
 

@@ -109,7 +109,7 @@ def watch(is_chief: bool) -> None:
 
 
 def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
-    poll = min(timeouts.LEASE_RENEW_SECONDS, seconds / 10)
+    poll = seconds / 30
     clock = RunningClock(longest_gap=2 * poll)  # a suspended process misses renewals
     lease, renewed_at = None, 0.0
     while clock.seconds() - renewed_at < seconds:

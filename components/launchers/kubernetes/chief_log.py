@@ -7,12 +7,11 @@ import time
 from absl import logging
 from kubernetes import client
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.client import LAST_LINES, JobClient
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.reporting.progress import Progress
-
-OVERLAP_SECONDS = 60  # by which our clock and the cluster's may differ
 
 
 class ChiefLog:
@@ -36,7 +35,7 @@ class ChiefLog:
           pod: The chief's pod.
         """
         uid, now = pod.metadata.uid, time.monotonic()
-        since = int(now - self._read_at[uid]) + OVERLAP_SECONDS if uid in self._read_at else None
+        since = int(now - self._read_at[uid]) + timeouts.CLOCK_SECONDS if uid in self._read_at else None
         lines = jobs.read_log(pod.metadata.name, since_seconds=since)
         if lines is None:  # it prints nothing yet, or cannot be read now
             return

@@ -14,6 +14,7 @@ from absl import logging
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import connection, reasons
@@ -21,10 +22,6 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-REQUEST_SECONDS = 30.0  # for one answer
-LAST_REQUEST_SECONDS = 5.0  # for one answer, for a launcher that has to end
-# For the API to answer when a job is deleted. After that, its chief ends by itself.
-DELETE_SECONDS = 120.0
 LAST_LINES = 20  # of a container's log
 _KUEUE, _JOB_UID_LABEL = "kueue.x-k8s.io", "kueue.x-k8s.io/job-uid"
 _NO_PERMISSION = re.compile(r"cannot \w+ resource")
@@ -41,7 +38,7 @@ def has_kind(kind: JobKind) -> bool:
     """
     api = client.CustomObjectsApi(connection.api_client())
     try:
-        found = _call(lambda: api.get_api_resources(kind.group, kind.version, _request_timeout=REQUEST_SECONDS))
+        found = _call(lambda: api.get_api_resources(kind.group, kind.version, _request_timeout=timeouts.REQUEST_SECONDS))
     except ApiException as error:
         return bool(error.status != 404)  # everybody may ask, by default
     return any(resource.name == kind.plural for resource in found.resources)
@@ -83,7 +80,7 @@ class JobClient:
         try:
             created: dict[str, Any] = _call(
                 lambda: self._custom.create_namespaced_custom_object(
-                    body=manifest, _request_timeout=REQUEST_SECONDS, **self._resource
+                    body=manifest, _request_timeout=timeouts.REQUEST_SECONDS, **self._resource
                 )
             )
         except ApiException as error:
@@ -128,17 +125,19 @@ class JobClient:
 
         def delete() -> None:
             job = self._custom.get_namespaced_custom_object(
-                name=self.name, _request_timeout=LAST_REQUEST_SECONDS, **self._resource
+                name=self.name, _request_timeout=timeouts.LAST_REQUEST_SECONDS, **self._resource
             )
             if not condition(job):
                 return
             logging.info("removing %s", self)
             self._custom.delete_namespaced_custom_object(
-                name=self.name, body=options, _request_timeout=LAST_REQUEST_SECONDS, **self._resource
+                name=self.name, body=options, _request_timeout=timeouts.LAST_REQUEST_SECONDS, **self._resource
             )
 
         try:
-            retry.call_with_retries(delete, "the Kubernetes API server", self._may_pass, DELETE_SECONDS if has_time else 0.0)
+            retry.call_with_retries(
+                delete, "the Kubernetes API server", self._may_pass, timeouts.STOP_SECONDS if has_time else 0.0
+            )
         except (ApiException, urllib3.exceptions.HTTPError, NotFollowedError) as error:
             if not (isinstance(error, ApiException) and error.status == 404):
                 reason = _message(error) if isinstance(error, ApiException) else error
@@ -150,7 +149,7 @@ class JobClient:
         try:
             pods = _call(
                 lambda: self._core.list_namespaced_pod(
-                    self.namespace, label_selector=selector, _request_timeout=REQUEST_SECONDS
+                    self.namespace, label_selector=selector, _request_timeout=timeouts.REQUEST_SECONDS
                 ),
                 self._may_pass,
             )
@@ -167,7 +166,7 @@ class JobClient:
             "list events",
             lambda: (
                 self._core.list_namespaced_event(
-                    self.namespace, field_selector="type=Warning", _request_timeout=REQUEST_SECONDS
+                    self.namespace, field_selector="type=Warning", _request_timeout=timeouts.REQUEST_SECONDS
                 ).items
             ),
         )
@@ -181,7 +180,7 @@ class JobClient:
 
         def request() -> list[dict[str, Any]]:
             if not self._kueue_version:
-                groups = client.ApisApi(self._api).get_api_versions(_request_timeout=REQUEST_SECONDS).groups
+                groups = client.ApisApi(self._api).get_api_versions(_request_timeout=timeouts.REQUEST_SECONDS).groups
                 versions = (group.preferred_version.version for group in groups if group.name == _KUEUE)
                 self._kueue_version = next(versions, "v1beta1")
             answer = self._custom.list_namespaced_custom_object(
@@ -190,7 +189,7 @@ class JobClient:
                 self.namespace,
                 "workloads",
                 label_selector=f"{_JOB_UID_LABEL}={uid}",
-                _request_timeout=REQUEST_SECONDS,
+                _request_timeout=timeouts.REQUEST_SECONDS,
             )
             return list(answer["items"])
 
@@ -215,7 +214,7 @@ class JobClient:
                 container=container,
                 timestamps=True,
                 _preload_content=False,
-                _request_timeout=REQUEST_SECONDS,
+                _request_timeout=timeouts.REQUEST_SECONDS,
                 **{name: value for name, value in options.items() if value is not None},
             )
         except (ApiException, urllib3.exceptions.HTTPError):
@@ -243,7 +242,7 @@ class JobClient:
         """Sends a request about the job, which has been created."""
         try:
             found: dict[str, Any] = _call(
-                lambda: request(name=self.name, _request_timeout=REQUEST_SECONDS, **arguments, **self._resource),
+                lambda: request(name=self.name, _request_timeout=timeouts.REQUEST_SECONDS, **arguments, **self._resource),
                 self._may_pass,
             )
         except ApiException as error:

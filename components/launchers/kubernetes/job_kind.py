@@ -18,10 +18,6 @@ from tfx_distribute.trainer_module.job.cluster import ClusterTask
 if TYPE_CHECKING:
     from kubernetes import client
 
-# How long a job is kept after its end, for people to look at; at most, since Kubeflow
-# deletes it with its workflow: from 2.17 on after an hour.
-KEPT_SECONDS = 24 * 3600
-
 
 @dataclass(frozen=True)
 class JobState:

@@ -7,7 +7,8 @@ https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-polic
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, JobKind, JobState
+from tfx_distribute.components import timeouts
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
 from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
@@ -63,7 +64,7 @@ class JobSet(JobKind):
                 "restartStrategy": "BlockingRecreate",
                 "rules": [{"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}],
             },
-            "ttlSecondsAfterFinished": KEPT_SECONDS,
+            "ttlSecondsAfterFinished": timeouts.KEPT_SECONDS,
             "replicatedJobs": jobs,
         }
 

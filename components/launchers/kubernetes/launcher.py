@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
-from tfx_distribute.components.launchers import retry
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())}
 """Value of `training` -> kind, the preferred one first."""
 
-NEWS_SECONDS = 10.0  # between two looks at what the cluster says about a job that does not run
-UNSEEN_SECONDS = 60.0  # for the controller to end a job whose chief has succeeded
 _ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
 _NO_WORKLOAD = "no Workload is seen; see whether the WorkloadPriorityClass in its labels exists, and whether Kueue runs"
@@ -152,7 +150,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         """
         jobs = self._client()
         jobs.delete(condition=self._has_ended)  # and not one that another attempt has created since
-        deadline = time.monotonic() + retry.TIMEOUT_SECONDS
+        deadline = time.monotonic() + timeouts.ANSWER_SECONDS
         while time.monotonic() < deadline:
             try:
                 jobs.get()
@@ -161,7 +159,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             time.sleep(self.poll_seconds)
         pods = ", ".join(f"{pod.metadata.name} on node {pod.spec.node_name}" for pod in jobs.list_pods())
         raise TrainingError(
-            f"{jobs} has ended, and cannot be created again: {retry.TIMEOUT_SECONDS:g} s after its deletion it is still "
+            f"{jobs} has ended, and cannot be created again: {timeouts.ANSWER_SECONDS:g} s after its deletion it is still "
             f"there; its pods: {pods or 'none'}. If a machine is lost, `kubectl delete node` removes its pods"
         )
 
@@ -233,7 +231,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
     def _is_unseen(self) -> bool:
         """Returns True if the controller has not seen for long that the chief ended."""
         self._trained_at = self._trained_at or time.monotonic()
-        return time.monotonic() - self._trained_at > UNSEEN_SECONDS
+        return time.monotonic() - self._trained_at > timeouts.UNSEEN_SECONDS
 
     def _has_started(self, job: Mapping[str, Any], pods: "list[client.V1Pod]") -> bool:
         """Returns True if all pods have started since the chief's did."""
@@ -254,7 +252,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         from tfx_distribute.components.launchers.kubernetes import reasons
 
         now = time.monotonic()
-        if now - self._look_at < NEWS_SECONDS:
+        if now - self._look_at < timeouts.NEWS_SECONDS:
             return ""
         self._look_at, jobs = now, self._client()
         said: list[tuple[str, str, bool]] = []  # about what, words, True if these may be final

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
@@ -51,7 +52,7 @@ class Machine:
     def grace(self) -> dict[str, str]:
         """Environment variable with the time to end in; empty for the usual time."""
         is_spot = self.node_selector.get(accelerators.SPOT_LABEL) == "true"
-        return {termination.GRACE: str(accelerators.SPOT_GRACE_SECONDS)} if is_spot else {}
+        return {termination.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if is_spot else {}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflo
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import KEPT_SECONDS, JobKind, JobState
+from tfx_distribute.components import timeouts
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
 from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
@@ -48,7 +49,7 @@ class TFJob(JobKind):
             }
             for role, count in roles.items()
         }
-        policy = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEPT_SECONDS}
+        policy = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": timeouts.KEPT_SECONDS}
         return {"runPolicy": policy, "tfReplicaSpecs": replicas}
 
     def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:

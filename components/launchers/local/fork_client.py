@@ -14,14 +14,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.local import log_tail, loopback
 from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import keras_environment
 from tfx_distribute.trainer_module.liveness.exposure import Exposure
-
-START_TIMEOUT = 300.0  # seconds to import TensorFlow, on a machine with much other load
 
 
 class ForkServer:
@@ -73,13 +72,15 @@ class ForkServer:
           Who can connect to the servers of training processes.
 
         Raises:
-          TrainingError: The import took longer than `START_TIMEOUT`, or failed.
+          TrainingError: The import took too long, or failed.
         """
         if not self._ready:
             try:
-                self._exposure = Exposure(self.next_answer(START_TIMEOUT)["exposure"])
+                self._exposure = Exposure(self.next_answer(timeouts.IMPORT_SECONDS)["exposure"])
             except queue.Empty:
-                raise TrainingError(f"TensorFlow was not imported within {START_TIMEOUT:g} s; see {self.log}") from None
+                raise TrainingError(
+                    f"TensorFlow was not imported within {timeouts.IMPORT_SECONDS:g} s; see {self.log}"
+                ) from None
             self._ready = True
         return self._exposure
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.launcher import State
 from tfx_distribute.components.launchers.local import log_tail, out_of_memory
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
@@ -19,12 +20,9 @@ from tfx_distribute.trainer_module.liveness import exit_codes, failure_report, t
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
 
-POLL_SECONDS = 0.1
-TERM_SECONDS = 3.0  # for processes to end after SIGTERM
-SAVE_SECONDS = 25.0  # for peers of a process that leaves to save and end
 # Exit codes usually caused by another process's failure, and for how many seconds to
 # wait for the end of that one.
-SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: SAVE_SECONDS, -signal.SIGABRT: 3.0}
+SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: timeouts.SAVE_SECONDS, -signal.SIGABRT: 3.0}
 
 ProgressListener = Callable[[ClusterTask, Progress], None]
 
@@ -234,12 +232,12 @@ class Processes:
 
     def end(self) -> None:
         """Ends what still runs: first with SIGTERM, then with SIGKILL."""
-        self._signal(self._all, signal.SIGTERM, TERM_SECONDS)
+        self._signal(self._all, signal.SIGTERM, timeouts.TERM_SECONDS)
         self.kill()
 
     def kill(self) -> None:
         """Kills what still runs: a cluster that lost a process cannot save any more."""
-        self._signal(self._all, signal.SIGKILL, TERM_SECONDS)
+        self._signal(self._all, signal.SIGKILL, timeouts.TERM_SECONDS)
 
     def _signal(self, processes: list[Process], number: int, timeout: float) -> None:
         """Sends a signal to processes, and waits for their end until time is up."""
@@ -279,7 +277,7 @@ class Processes:
     def _receive_answer(self) -> None:
         """Handles the server's next answer, if one comes in time."""
         with contextlib.suppress(queue.Empty):
-            answer = self._server.next_answer(POLL_SECONDS)
+            answer = self._server.next_answer(timeouts.POLL_SECONDS)
             for process in self._all:
                 if process.task.file_name == answer.get("started"):
                     process.pid, process.oom_kills = answer["pid"], out_of_memory.count_kills()

@@ -10,6 +10,7 @@ from google.auth import exceptions as auth_exceptions
 from google.cloud.aiplatform.utils import JobClientWithOverride
 from google.cloud.aiplatform_v1.types import CustomJob, JobState
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.launcher import Request, State
@@ -19,13 +20,6 @@ from tfx_distribute.components.launchers.vertex.launcher import TRAINING_LABEL, 
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report
-
-LAST_REQUEST_SECONDS = 10.0  # for one answer, for a launcher that has to end
-# For the service to answer when jobs are cancelled. After that, a chief ends by itself.
-CANCEL_SECONDS = 120.0
-# The service sets the error of a failed job about a minute after its state. Source:
-# https://cloud.google.com/vertex-ai/docs/training/understanding-training-service
-ERROR_SECONDS = 180.0
 
 # How the service reports a replica that failed. If a signal ended it, the number is
 # that of the signal in some cases, with the signal's name behind it.
@@ -79,7 +73,7 @@ class FollowedJob:
             def create() -> CustomJob:
                 # A request before, whose answer was lost, may have created it.
                 return self._find_unfinished() or self._client.create_custom_job(
-                    parent=self._parent, custom_job=message, timeout=service.REQUEST_SECONDS
+                    parent=self._parent, custom_job=message, timeout=timeouts.REQUEST_SECONDS
                 )
 
             with service.explaining_errors():
@@ -98,7 +92,7 @@ class FollowedJob:
         name = self._job.name
         try:
             job = self._job = service.call(
-                lambda: self._client.get_custom_job(name=name, timeout=service.REQUEST_SECONDS), _TRANSIENT_WHILE_FOLLOWING
+                lambda: self._client.get_custom_job(name=name, timeout=timeouts.REQUEST_SECONDS), _TRANSIENT_WHILE_FOLLOWING
             )
         except exceptions.NotFound as error:
             raise GoneError(f"CustomJob {name} is gone: somebody has deleted it while it was training") from error
@@ -114,7 +108,7 @@ class FollowedJob:
             return State("running" if job.state == JobState.JOB_STATE_RUNNING else "queued", words)
         if _lacks_error(job):
             self._failed_at = self._failed_at or time.monotonic()
-            if time.monotonic() - self._failed_at < ERROR_SECONDS:
+            if time.monotonic() - self._failed_at < timeouts.VERTEX_ERROR_SECONDS:
                 return State("running", f"{words}; waiting for the reason")
         message = f"{words}: {job.error.message or 'no reason is given'}\n{where}"
         return State("failed", words, Failure(message, is_final=not _may_retry(job)))
@@ -131,21 +125,21 @@ class FollowedJob:
         name = self._job and self._job.name
 
         def cancel() -> None:
-            for job in self._client.list_custom_jobs(self._jobs_of_training, timeout=LAST_REQUEST_SECONDS):
+            for job in self._client.list_custom_jobs(self._jobs_of_training, timeout=timeouts.LAST_REQUEST_SECONDS):
                 if name in (None, job.name) and not _has_ended(job):
                     logging.info("cancelling CustomJob %s", job.name)
                     with contextlib.suppress(exceptions.BadRequest):  # it has ended since
-                        self._client.cancel_custom_job(name=job.name, timeout=LAST_REQUEST_SECONDS)
+                        self._client.cancel_custom_job(name=job.name, timeout=timeouts.LAST_REQUEST_SECONDS)
 
         try:
-            service.call(cancel, seconds=CANCEL_SECONDS if has_time else 0.0)
+            service.call(cancel, seconds=timeouts.STOP_SECONDS if has_time else 0.0)
         except (exceptions.GoogleAPICallError, auth_exceptions.GoogleAuthError, NotFollowedError) as error:
             logging.warning("cannot cancel %s, which may run for another half an hour: %s", self._training, error)
 
     def _find_unfinished(self) -> CustomJob | None:
         with service.explaining_errors():
             jobs = service.call(
-                lambda: list(self._client.list_custom_jobs(self._jobs_of_training, timeout=service.REQUEST_SECONDS))
+                lambda: list(self._client.list_custom_jobs(self._jobs_of_training, timeout=timeouts.REQUEST_SECONDS))
             )
         return max((job for job in jobs if not _has_ended(job)), key=lambda job: job.create_time, default=None)
 

@@ -14,7 +14,6 @@ from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 CONSOLE = "https://console.cloud.google.com/vertex-ai/locations"
-REQUEST_SECONDS = 60.0  # for one answer
 UNAVAILABLE = (exceptions.ServerError, exceptions.RetryError, auth_exceptions.TransportError)
 TRANSIENT = (*UNAVAILABLE, exceptions.TooManyRequests)
 

@@ -18,6 +18,7 @@ import kfp_server_api
 import urllib3
 from google.auth import exceptions as google_errors
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.pipelines.targets import remote_runs
 from tfx_distribute.pipelines.targets.kubeflow import runs
 from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns, RemoteSchedule, ScheduleChange
@@ -28,8 +29,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import kfp
 
-# To connect, and for each answer: a connection dropped by a proxy never ends by itself.
-TIMEOUTS = (10.0, 60.0)
 _UNAUTHORIZED = (401, 403)
 PAGE_SIZE = 100
 _CHANGES = {"pause": "disable", "resume": "enable", "delete": "delete"}  # kfp's words
@@ -60,7 +59,7 @@ class _Client(kfp.Client):
         """
         operations = vars(getattr(self, f"{service}s"))
         function = operations.get(operation) or operations[f"{service}_service_{operation}"]
-        return function(*arguments, _request_timeout=TIMEOUTS)
+        return function(*arguments, _request_timeout=timeouts.HTTP_SECONDS)
 
 
 class KubeflowRuns(RemoteRuns):
@@ -203,7 +202,7 @@ class KubeflowRuns(RemoteRuns):
                     status = getattr(error, "status", None)
                     if (status and 400 <= status < 500 and status != 429) or time.monotonic() >= deadline:
                         raise
-                time.sleep(remote_runs.POLL_SECONDS)
+                time.sleep(timeouts.RUN_POLL_SECONDS)
 
     def cancel(self, run_id: str) -> None:
         """Asks Kubeflow Pipelines to terminate a run."""

@@ -11,6 +11,7 @@ from google.cloud.aiplatform import utils
 from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, Schedule
 from google.protobuf import json_format
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.vertex import service
 from tfx_distribute.pipelines.targets.remote_runs import (
     RemoteRun,
@@ -62,7 +63,7 @@ class VertexRuns(RemoteRuns):
                 parent=self._parent,
                 pipeline_job=service.parse(PipelineJob, job),
                 pipeline_job_id=job_id or f"{job['pipelineSpec']['pipelineInfo']['name']}-{suffix}",
-                timeout=service.REQUEST_SECONDS,
+                timeout=timeouts.REQUEST_SECONDS,
             )
         return Submitted(created.name, _make_address("runs", created.name))
 
@@ -78,34 +79,34 @@ class VertexRuns(RemoteRuns):
         message = service.parse(Schedule, {**document, "create_pipeline_job_request": request})
         client, _ = service.connect(utils.ScheduleClientWithOverride, *self._place)
         with _explaining_errors():
-            created = client.create_schedule(parent=self._parent, schedule=message, timeout=service.REQUEST_SECONDS)
+            created = client.create_schedule(parent=self._parent, schedule=message, timeout=timeouts.REQUEST_SECONDS)
         return Submitted(created.name, _make_address("schedules", created.name))
 
     def list_runs(self, limit: int) -> list[RemoteRun]:
         """Returns jobs, the latest first."""
         request = {"parent": self._parent, "order_by": "create_time desc"}
         with _explaining_errors():
-            pager = service.call(lambda: self._client.list_pipeline_jobs(request, timeout=service.REQUEST_SECONDS))
+            pager = service.call(lambda: self._client.list_pipeline_jobs(request, timeout=timeouts.REQUEST_SECONDS))
             return [_to_run(job) for job, _ in zip(pager, range(limit), strict=False)]
 
     def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
         """Returns a job with its parameters and tasks; `service` is patient anyway."""
         name = self._name(run_id)
         with _explaining_errors():
-            return _to_run(service.call(lambda: self._client.get_pipeline_job(name=name, timeout=service.REQUEST_SECONDS)))
+            return _to_run(service.call(lambda: self._client.get_pipeline_job(name=name, timeout=timeouts.REQUEST_SECONDS)))
 
     def cancel(self, run_id: str) -> None:
         """Asks Vertex AI to cancel a job."""
         name = self._name(run_id)
         with _explaining_errors():
-            service.call(lambda: self._client.cancel_pipeline_job(name=name, timeout=service.REQUEST_SECONDS))
+            service.call(lambda: self._client.cancel_pipeline_job(name=name, timeout=timeouts.REQUEST_SECONDS))
 
     def list_schedules(self, limit: int) -> list[RemoteSchedule]:
         """Returns schedules, the latest first."""
         client, parent = service.connect(utils.ScheduleClientWithOverride, *self._place)
         request = {"parent": parent, "order_by": "create_time desc"}
         with _explaining_errors():
-            pager = service.call(lambda: client.list_schedules(request, timeout=service.REQUEST_SECONDS))
+            pager = service.call(lambda: client.list_schedules(request, timeout=timeouts.REQUEST_SECONDS))
             return [_to_schedule(schedule) for schedule, _ in zip(pager, range(limit), strict=False)]
 
     def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
@@ -113,7 +114,7 @@ class VertexRuns(RemoteRuns):
         client, parent = service.connect(utils.ScheduleClientWithOverride, *self._place)
         name = schedule_id if "/" in schedule_id else f"{parent}/schedules/{schedule_id}"
         with _explaining_errors():
-            service.call(lambda: getattr(client, f"{change}_schedule")(name=name, timeout=service.REQUEST_SECONDS))
+            service.call(lambda: getattr(client, f"{change}_schedule")(name=name, timeout=timeouts.REQUEST_SECONDS))
 
     def _name(self, run_id: str) -> str:
         return run_id if "/" in run_id else f"{self._parent}/pipelineJobs/{run_id}"

@@ -13,8 +13,8 @@ from cryptography import x509
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.container import kubeflow_services
-from tfx_distribute.components.launchers import retry
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -74,8 +74,8 @@ def free_port() -> int:
 
 
 def test_a_store_that_does_not_answer(monkeypatch):
-    monkeypatch.setattr(kubeflow_services, "TIMEOUT_SECONDS", 1.0)
-    monkeypatch.setattr(kubeflow_services, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "METADATA_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "METADATA_RETRY_SECONDS", 1.0)
     port = free_port()
     with pytest.raises(ConfigurationError, match=rf"metadata_service: .* at 127.0.0.1:{port}"):
         find(f"127.0.0.1:{port}")
@@ -84,8 +84,8 @@ def test_a_store_that_does_not_answer(monkeypatch):
 @pytest.mark.parametrize("flag", ["--metadata_tls_enabled", "--metadata_tls_enabled=true"])
 def test_a_store_behind_tls(flag, tmp_path, monkeypatch):
     """Kubeflow's launcher knows the authority that its certificate is of."""
-    monkeypatch.setattr(kubeflow_services, "TIMEOUT_SECONDS", 5.0)
-    monkeypatch.setattr(kubeflow_services, "RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "METADATA_SECONDS", 5.0)
+    monkeypatch.setattr(timeouts, "METADATA_RETRY_SECONDS", 1.0)
     authority = certificates.write(tmp_path / "ca.pem", "cluster", x509.BasicConstraints(ca=True, path_length=None))
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     certificate = certificates.write(tmp_path / "server.pem", "metadata-grpc-service", names, authority)
@@ -108,7 +108,7 @@ def test_the_command_of_the_launcher_is_that_of_the_parent():
 
 
 def test_a_store_that_starts_again(monkeypatch):
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(timeouts, "RETRY_SECONDS", 0.2)
     port = free_port()
     with ThreadPoolExecutor() as threads:
         answer = threads.submit(find, f"127.0.0.1:{port}", "digits", "s3://b")

@@ -23,7 +23,7 @@ from tfx.orchestration import data_types, pipeline
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Pusher
+from tfx_distribute.components import Pusher, timeouts
 from tfx_distribute.components.pusher import executor, publishing, versions
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -155,7 +155,7 @@ def test_what_a_killed_push_has_left_is_removed_later(model, serving):
     old, new = (serving / f"{publishing.STAGING_PREFIX}{name}" for name in ("old", "new"))
     for folder in (old, new):
         shutil.copytree(model, folder)
-    os.utime(old, (0, time.time() - publishing.LEFT_SECONDS - 60))
+    os.utime(old, (0, time.time() - timeouts.KEPT_SECONDS - 60))
     version = publishing.publish(str(model), str(serving))
     assert sorted(os.listdir(serving)) == [new.name, version]
 

@@ -11,13 +11,14 @@ from own_launcher import SshSettings
 from tfx.types import standard_artifacts
 from tfx.utils import io_utils
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.launchers.launcher import Launcher, State
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, remote_training
-from tfx_distribute.trainer_module import atomic_files, timeouts
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,

@@ -11,11 +11,12 @@ from own_launcher import SshSettings
 from running import wait_until
 from tfx.types import standard_artifacts
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import remote_training
 from tfx_distribute.components.tuner.trial_launcher import trial_launcher
-from tfx_distribute.trainer_module import atomic_files, timeouts
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,

@@ -12,7 +12,7 @@ from kfp_api import KfpApi
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
 
-from tfx_distribute.components.container import kubeflow_services
+from tfx_distribute.components import timeouts
 from tfx_distribute.pipelines.notify import kubeflow_step
 from tfx_distribute.pipelines.notify.kubeflow_step import Settings
 
@@ -176,7 +176,7 @@ def test_what_does_not_answer(services, monkeypatch, capsys):
     assert start(services, api_service="127.0.0.1:1")[0]["title"] == "taxi: failed"
 
     webhook.messages.clear()
-    monkeypatch.setattr(kubeflow_services, "RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(timeouts, "METADATA_RETRY_SECONDS", 0.2)
     (message,) = start(services, metadata_service="127.0.0.1:1")
     assert "but its steps could not be read: targets.kubeflow.metadata_service: " in message["message"]
 

@@ -4,19 +4,19 @@ import pytest
 from kubernetes_api import ApiServer
 from tfjobs import ALLOWED, NAMESPACE
 
-from tfx_distribute.components.launchers import retry
-from tfx_distribute.components.launchers.kubernetes import client, launcher
+from tfx_distribute.components import timeouts
+from tfx_distribute.components.launchers.kubernetes import launcher
 
 
 @pytest.fixture
 def api(tmp_path, monkeypatch):
     for module, name, value in (
         (launcher.KubernetesLauncher, "poll_seconds", 0.1),
-        (launcher, "NEWS_SECONDS", 0.1),
-        (launcher, "UNSEEN_SECONDS", 0.5),
-        (retry, "RETRY_SECONDS", 0.1),
-        (retry, "TIMEOUT_SECONDS", 8.0),
-        (client, "DELETE_SECONDS", 2.0),
+        (timeouts, "NEWS_SECONDS", 0.1),
+        (timeouts, "UNSEEN_SECONDS", 0.5),
+        (timeouts, "RETRY_SECONDS", 0.1),
+        (timeouts, "ANSWER_SECONDS", 8.0),
+        (timeouts, "STOP_SECONDS", 2.0),
     ):
         monkeypatch.setattr(module, name, value)
     # Allows only what `tfx-distribute manifests` prints.

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from kubernetes import client
 
-from tfx_distribute.components.launchers import retry
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import NoAnswerError
 from tfx_distribute.components.launchers.kubernetes import client as job_client
 from tfx_distribute.components.launchers.kubernetes import connection
@@ -62,7 +62,7 @@ def test_a_cluster_with_an_old_certificate_is_trusted():
 
 @pytest.mark.parametrize("wrong", ["certificate", "name"])
 def test_another_server_is_refused(configuration, tmp_path, monkeypatch, wrong):
-    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(timeouts, "ANSWER_SECONDS", 0.0)
     if wrong == "name":
         configuration.host = configuration.host.replace("127.0.0.1", "localhost")
     else:

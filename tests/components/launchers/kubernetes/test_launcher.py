@@ -30,7 +30,7 @@ from tfjobs import (
     wait_until_seen,
 )
 
-from tfx_distribute.components.launchers import retry
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import NoAnswerError
 from tfx_distribute.components.launchers.kubernetes import launcher as kubernetes_launcher
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
@@ -305,7 +305,7 @@ def test_api_server_gone_for_a_while(api):
 
 
 def test_api_server_gone_for_good(api, monkeypatch):
-    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(timeouts, "ANSWER_SECONDS", 1.0)
     launch = start(api)
     api.unreachable(1000.0)
     error = launch.wait()

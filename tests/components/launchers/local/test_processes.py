@@ -9,7 +9,7 @@ import time
 import pytest
 from programs import Programs
 
-from tfx_distribute.components.launchers.local import processes as processes_lib
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.local.processes import Process, Processes
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
@@ -102,7 +102,7 @@ def test_evaluator_is_not_waited_for_if_the_chief_is_asked_to_stop(follow_script
     """It has nothing to save."""
     began = time.monotonic()
     follow_scripts("exit 143", "sleep 600")
-    assert time.monotonic() - began < processes_lib.SAVE_SECONDS / 2
+    assert time.monotonic() - began < timeouts.SAVE_SECONDS / 2
 
 
 DIES_ONCE = "[ -e again ] && exec sleep 600; touch again; kill -KILL $$"

@@ -13,6 +13,7 @@ from vertex_api import VertexApi
 from vertex_harness import SETTINGS
 from vertex_pools import Options
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.components.launchers.launcher import Limits, Training, follow
@@ -34,10 +35,10 @@ SLEEP = "import time; time.sleep(60)"
 def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
     for module, name, value in (
         (VertexLauncher, "poll_seconds", 0.1),
-        (custom_job, "ERROR_SECONDS", 3.0),
-        (custom_job, "CANCEL_SECONDS", 2.0),
-        (retry, "RETRY_SECONDS", 0.1),
-        (retry, "TIMEOUT_SECONDS", 5.0),
+        (timeouts, "VERTEX_ERROR_SECONDS", 3.0),
+        (timeouts, "STOP_SECONDS", 2.0),
+        (timeouts, "RETRY_SECONDS", 0.1),
+        (timeouts, "ANSWER_SECONDS", 5.0),
     ):
         monkeypatch.setattr(module, name, value)
     (tmp_path / "jobs").mkdir()

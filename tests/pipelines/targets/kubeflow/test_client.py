@@ -17,8 +17,8 @@ import yaml
 from click.testing import CliRunner, Result
 from kfp_api import SERVICE_ACCOUNT, KfpApi
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.targets import remote_runs
 from tfx_distribute.pipelines.targets.kubeflow import client as kubeflow_client
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -40,7 +40,7 @@ def no_kfp_configuration(tmp_path, monkeypatch) -> None:
     for name in ("ENDPOINT", "UI_ENDPOINT", "IAP_OAUTH2_CLIENT_ID", "APP_OAUTH2_CLIENT_ID", "APP_OAUTH2_CLIENT_SECRET"):
         monkeypatch.delenv(f"KF_PIPELINES_{name}", raising=False)
     monkeypatch.delenv("KFP_EXISTING_TOKEN", raising=False)
-    monkeypatch.setattr(remote_runs, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(timeouts, "RUN_POLL_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def test_how_a_run_ends(api, ended, error, lines):
 def test_trouble_while_waiting_is_survived(api, monkeypatch, trouble):
     pipelines = connect(api)
     run_id = submit(pipelines).id
-    monkeypatch.setattr(kubeflow_client, "TIMEOUTS", (5.0, 0.1))
+    monkeypatch.setattr(timeouts, "HTTP_SECONDS", (5.0, 0.1))
     story(api, state(api, "RUNNING"), lambda: trouble(api), state(api, "SUCCEEDED"))
     assert pipelines.follow(run_id, print)
 
@@ -326,7 +326,7 @@ def test_trouble_while_waiting_is_survived(api, monkeypatch, trouble):
 def test_patience_ends(api, monkeypatch, caplog):
     pipelines = connect(api)
     run_id = submit(pipelines).id
-    monkeypatch.setattr(remote_runs, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "ANSWER_SECONDS", 0.05)
     api.unreachable(600)
     with pytest.raises(ConfigurationError, match="--host: Kubeflow Pipelines does not answer at"):
         pipelines.follow(run_id, print)

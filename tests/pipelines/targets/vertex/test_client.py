@@ -17,9 +17,8 @@ from google.cloud.aiplatform_v1.types import PipelineTaskDetail
 from google.rpc import status_pb2
 from vertex_api import VertexApi
 
-from tfx_distribute.components.launchers import retry
+from tfx_distribute.components import timeouts
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.targets import remote_runs
 from tfx_distribute.pipelines.targets.vertex.client import VertexRuns, make_job
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -55,9 +54,9 @@ JOB = make_job(json.dumps(DOCUMENT), TARGET)
 
 @pytest.fixture
 def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
-    monkeypatch.setattr(remote_runs, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(retry, "TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr(timeouts, "RUN_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(timeouts, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(timeouts, "ANSWER_SECONDS", 2.0)
     with VertexApi(tmp_path) as server, server.connected():
         yield server
 

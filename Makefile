@@ -66,6 +66,7 @@ bench: env
 	.venv/bin/python benchmarks/pipeline_time.py
 	.venv/bin/python benchmarks/training_speed.py
 	.venv/bin/python benchmarks/strategies.py
+	.venv/bin/python benchmarks/epoch.py
 	.venv/bin/python benchmarks/data.py
 	.venv/bin/python benchmarks/wide_transform.py
 	.venv/bin/python benchmarks/recovery.py

@@ -22,7 +22,7 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_distribute.components.beam import caches, direct_runner
+from tfx_distribute.components.beam import caches, deep_copy, direct_runner
 from tfx_distribute.components.example_validator.names import STOPPED
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.local import gpus as launcher_gpus
@@ -280,6 +280,7 @@ def session(
         direct_runner.reporting_stages(on_beam),
     ):
         caches.install()
+        deep_copy.allow()
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))

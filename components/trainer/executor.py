@@ -99,7 +99,8 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base
     if result.best:
         model.set_int_custom_property("exported_epoch", result.best.epoch)
         model.set_int_custom_property("exported_step", result.best.step)
-        model.set_float_custom_property(f"exported_{result.best.metric}", result.best.value)
+        for name, value in result.best.metrics.items():
+            model.set_float_custom_property(f"exported_{name}", value)
     if result.warm_start:
         model.set_string_custom_property("base_model", base_model)
         model.set_int_custom_property("base_model_weights_taken", result.warm_start.weights_taken)

@@ -8,7 +8,8 @@ VOCABULARY = "words"
 
 def preprocessing_fn(inputs):
     """Splits texts into words and numbers them, from the most frequent one on."""
-    words = tf.strings.split(tf.strings.regex_replace(tf.strings.lower(inputs["text"][:, 0]), "[^a-z]+", " "))
+    texts = tf.strings.regex_replace(tf.strings.lower(inputs["text"][:, 0]), "[^a-z]+", " ")
+    words = tf.strings.split(tf.strings.join(["start ", texts]))  # the mean of no words would be NaN
     numbers = tft.compute_and_apply_vocabulary(words.to_sparse(), num_oov_buckets=1, top_k=5000, vocab_filename=VOCABULARY)
     return {"words": numbers, "package": inputs["package"]}
 

@@ -343,9 +343,9 @@ def format_summary(result: "RunResult") -> Text:
         rows.append(("slowest", Text(slowest.describe(), "yellow")))
     if "exported_epoch" in training:
         metrics = [
-            f", {name.removeprefix('exported_')} {value:.6g}"
-            for name, value in training.items()
-            if name.startswith("exported_") and name not in ("exported_epoch", "exported_step")
+            f", {name.removeprefix('exported_')} {training[name]:.6g}"
+            for name in training
+            if name.startswith("exported_val_")
         ]
         rows.append(("exported", f"epoch {training['exported_epoch']}{''.join(metrics)}"))
     if training.get("base_model"):

@@ -102,14 +102,13 @@ def _state(version: "Version") -> str:
 
 
 def _describe_run(version: "Version") -> tuple[str, str]:
-    """Returns the id of a version's run, and the validation metrics of its training."""
+    """Returns the id of a version's run, and the validation metrics of its epoch."""
     if version.run is None:
         return "unknown", ""
     from tfx_distribute.pipelines.cli import tables
-    from tfx_distribute.pipelines.targets.local.comparison import METRIC_PREFIX
 
-    prefix = f"{METRIC_PREFIX}val_"
     properties = version.run.model.properties if version.run.model else {}
+    prefix = "exported_val_" if "exported_epoch" in properties else "training_val_"
     values = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
     return version.run.id, ", ".join(f"{name} {tables.format_value(value)}" for name, value in sorted(values.items()))
 

@@ -1,5 +1,6 @@
 """Runs the examples of images, texts and recommendation, and asks the pushed models."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,9 @@ def test_images(command, request, tmp_path):
     from sklearn.datasets import load_digits
 
     output, model = run(command, request, tmp_path, "images")
-    assert "exported" in output
+    (loss,) = re.findall(r"^exported +epoch \d+, .*val_loss ([\d.]+)", output, re.M)
+    served = command("models", "list", "--root", model.parents[1])
+    assert f"loss {loss}" in served.output, "of the exported epoch, not the last one"
     digits = load_digits()
     png = tf.io.encode_png(np.uint8(digits.images[7])[:, :, np.newaxis] * 15).numpy()
     assert np.argmax(ask(model, image=png)["outputs"]) == digits.target[7]

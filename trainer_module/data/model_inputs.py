@@ -30,9 +30,9 @@ def fit(features: Mapping[str, Any], inputs: Mapping[str, tf.TypeSpec]) -> dict[
       inputs: Name -> type of the model's input, see `keras_models.input_specs`.
 
     Returns:
-      The features. Values that are missing are 0, or empty texts. Dense features, and
-      those that are not among the inputs, stay as they are; so do sparse ones for a
-      dense input of any width, which Keras pads to the longest row of the batch.
+      The features. Values that are missing are 0, or empty texts; for a dense input of
+      any width, up to the longest row of the batch. Dense features, and those that are
+      not among the inputs, stay as they are.
     """
     return {name: _fit(name, values, inputs[name]) if name in inputs else values for name, values in features.items()}
 
@@ -53,8 +53,10 @@ def _fit(name: str, values: Any, spec: Any) -> Any:
     if spec.shape.rank != rows.shape.rank:
         return values
     width = spec.shape[1]
-    if width is None:
-        return values if is_matrix else rows.to_tensor(shape=[None, *spec.shape[1:]])
+    if width is None and isinstance(spec, tf.SparseTensorSpec):
+        return values
+    if width is None:  # Keras would do it in some layers only: an Embedding with a mask fails
+        return tf.sparse.to_dense(values) if is_matrix else rows.to_tensor(shape=[None, *spec.shape[1:]])
     longest = tf.reduce_max(tf.concat([rows.row_lengths(), [0]], 0))
     words = f"feature {name} has more values in an example than the model's Input takes, {width}"
     check = tf.debugging.assert_less_equal(

@@ -198,12 +198,14 @@ class BestEvaluation:
       value: Its best value.
       epoch: Number of the epoch that ended with it, from 1.
       step: Training steps that were done.
+      metrics: Name -> value of all metrics of this epoch that are finite.
     """
 
     metric: str
     value: float
     epoch: int
     step: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ class BestModel:
             is_better = agree(is_better)[0] > 0
         if not is_better:
             return
-        self._best = BestEvaluation(self._metric, value, epoch + 1, step)
+        finite = {name: float(each) for name, each in metrics.items() if math.isfinite(each)}
+        self._best = BestEvaluation(self._metric, value, epoch + 1, step, finite)
         if self._is_chief:
             self._save(self._best)
         else:

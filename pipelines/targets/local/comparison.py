@@ -9,7 +9,9 @@ from tfx_distribute.pipelines.targets.local.runs import Run
 if TYPE_CHECKING:
     from tfx_distribute.components.report.data import Evaluation
 
-METRIC_PREFIX = "training_"  # of metrics of the training, in the model's properties
+# Of metrics of the training's last epoch, and of the exported one if it is another, in
+# the model's properties.
+METRIC_PREFIXES = ("training_", "exported_")
 
 
 @dataclass(frozen=True)
@@ -94,5 +96,5 @@ def list_metrics(run: Run, evaluation: "Evaluation | None") -> dict[str, float]:
             metrics.update({name: cell.value for name, cell in slice_.cells.items()})
     model = run.model
     properties = sorted(model.properties.items()) if model else []
-    metrics.update({name: value for name, value in properties if name.startswith(METRIC_PREFIX)})
+    metrics.update({name: value for name, value in properties if name.startswith(METRIC_PREFIXES)})
     return metrics

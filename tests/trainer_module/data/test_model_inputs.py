@@ -26,13 +26,18 @@ def test_features_get_the_width_of_the_input_whatever_a_batch_has():
     assert fit(vectors, tf.TensorSpec([None, None, 2])).shape == [2, 2, 2], "padded to the longest"
 
 
+def test_inputs_of_any_width_are_padded_to_the_longest_row():
+    assert fit(SPARSE, tf.TensorSpec([None, None])).numpy().tolist() == [[1, 0, 0], [0, 2, 3], [0, 0, 0]]
+    assert fit(EMPTY, tf.TensorSpec([None, None])).shape == [3, 0]
+
+
 def test_ragged_inputs_get_ragged_features():
     assert fit(SPARSE, tf.RaggedTensorSpec([None, None])).to_list() == [[1], [2, 3], []]
     assert fit(EMPTY, tf.RaggedTensorSpec([None, None])).to_list() == [[], [], []]
 
 
 def test_other_features_stay_as_they_are():
-    assert fit(SPARSE, tf.TensorSpec([None, None])) is SPARSE
+    assert fit(SPARSE, tf.SparseTensorSpec([None, None])) is SPARSE
     assert model_inputs.fit({"x": SPARSE}, {})["x"] is SPARSE
     dense = tf.ones([2])
     assert fit(dense, tf.TensorSpec([None, 1])) is dense

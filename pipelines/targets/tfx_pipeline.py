@@ -25,7 +25,16 @@ from tfx.orchestration import data_types, metadata, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Evaluator, ExampleValidator, Pusher, Sharder, StatisticsGen, Trainer, Tuner
+from tfx_distribute.components import (
+    Evaluator,
+    ExampleValidator,
+    Pusher,
+    Sharder,
+    StatisticsGen,
+    Trainer,
+    Tuner,
+    checked_transform,
+)
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_gen import driver as example_gen_driver
@@ -34,10 +43,11 @@ from tfx_distribute.components.pusher.executor import KEEP
 from tfx_distribute.pipelines.spec import beam
 from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
-from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluate, Metric, PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluate, Metric, PipelineSpec, Train
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.pipelines.targets import last_data, latest_blessing
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.labels import names_in
 from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
@@ -128,7 +138,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         transform = Transform(
             examples=examples,
             schema=schema,
-            preprocessing_fn=module.function_path(spec.transform.preprocessing_fn),
+            **_preprocessing(spec.transform.preprocessing_fn, spec.trainer, module),
             # The Sharder writes the transformed examples and their statistics, in a
             # single pass.
             materialize=False,
@@ -266,6 +276,16 @@ def fingerprint_example_gen(component: base_node.BaseNode, module: str | None = 
     file = getattr(sys.modules.get(name), "__file__", None)
     code = fingerprint.of_imports(name, Path(file)) if file else ""
     return f"{code} {data_version.find(component) or ''}".strip()
+
+
+def _preprocessing(name: str, trainer: Train, module: Module) -> dict[str, Any]:
+    """Returns the arguments of Transform that say what it applies."""
+    function = module.function_path(name)
+    if module.train == "run_fn" or {"decode_features", "*"} & module.names:  # which may make the labels
+        return {"preprocessing_fn": function}
+    names = {name: f"trainer.{key}" for key in ("label", "example_weight") for name in names_in(getattr(trainer, key))}
+    checked = f"{checked_transform.__name__}.{checked_transform.preprocessing_fn.__name__}"
+    return {"preprocessing_fn": checked, "custom_config": {"preprocessing_fn": function, "names": names}}
 
 
 def _fingerprint_data(data: Data, example_gen: base_node.BaseNode) -> str:

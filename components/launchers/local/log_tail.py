@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-LAST_LINES = 20
+LAST_LINES = 30  # a traceback of Python 3.13 has 20
 _LAST_BYTES = 1 << 16  # in which to look for them
 
 

@@ -450,7 +450,7 @@ def test_weights_of_examples_and_of_steps_of_sequences(tmp_path, steps, class_we
     ("inputs", "kind", "width"),
     [
         ({}, tf.SparseTensor, 1),
-        ({"x": tf.TensorSpec([None, None])}, tf.SparseTensor, 1),
+        ({"x": tf.TensorSpec([None, None])}, tf.Tensor, 1),
         ({"x": tf.TensorSpec([None, 12])}, tf.Tensor, 12),
         ({"x": tf.SparseTensorSpec([None, 12])}, tf.SparseTensor, 12),
         ({"x": tf.RaggedTensorSpec([None, None])}, tf.RaggedTensor, None),

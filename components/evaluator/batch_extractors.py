@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.extractors import slice_key_extractor
+from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.utils import util
 
@@ -20,7 +21,7 @@ from tfx_distribute.components.evaluator import batches, extractors
 _FEATURES = (constants.FEATURES_KEY, constants.TRANSFORMED_FEATURES_KEY)
 
 
-def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
+def custom_extractors(eval_shared_model: Any, eval_config: config_pb2.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
     """Returns TFMA's extractors up to the predictions, and one that slices batches.
 
     The Evaluator's executor calls this function of its module.
@@ -42,8 +43,8 @@ def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tens
 class _SliceBatches(beam.DoFn):
     """Divides a batch into its slices."""
 
-    def __init__(self, config: tfma.EvalConfig):
-        specs = config.slicing_specs or [tfma.SlicingSpec()]
+    def __init__(self, config: config_pb2.EvalConfig):
+        specs = config.slicing_specs or [config_pb2.SlicingSpec()]
         self._slices = [slicer_lib.SingleSliceSpec(spec=spec) for spec in specs]
         self._names = {name for spec in specs for name in (*spec.feature_keys, *spec.feature_values)}
         self._names_with_texts = extractors.find_sliced_texts(config)

@@ -23,6 +23,7 @@ import tensorflow_model_analysis as tfma
 from absl import logging
 from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.metrics import metric_specs, metric_types
+from tensorflow_model_analysis.proto import config_pb2  # TFMA 0.52 has it as `tfma.` only where TFX is imported
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.utils import util
 
@@ -32,7 +33,7 @@ _PART = "part_of_batch"  # key of a `Part` in TFMA's extracts
 _INPUTS = (constants.LABELS_KEY, constants.PREDICTIONS_KEY, constants.EXAMPLE_WEIGHTS_KEY)
 
 
-def can_batch(config: tfma.EvalConfig) -> bool:
+def can_batch(config: config_pb2.EvalConfig) -> bool:
     """Returns True if an evaluation has nothing that TFMA needs single examples for."""
     options = config.options
     # Metrics that a Keras model was compiled with do not come from `to_computations`.

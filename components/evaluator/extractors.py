@@ -15,9 +15,10 @@ import apache_beam as beam
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.extractors import slice_key_extractor, unbatch_extractor
+from tensorflow_model_analysis.proto import config_pb2
 
 
-def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
+def custom_extractors(eval_shared_model: Any, eval_config: config_pb2.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
     """Returns TFMA's extractors, with those that this module adds.
 
     The Evaluator's executor calls this function of its module.
@@ -38,7 +39,7 @@ def custom_extractors(eval_shared_model: Any, eval_config: tfma.EvalConfig, tens
     return [*batched, *single[:place], texts, *single[place:]]
 
 
-def divide(extractors: list[Any], config: tfma.EvalConfig) -> tuple[list[Any], list[Any]]:
+def divide(extractors: list[Any], config: config_pb2.EvalConfig) -> tuple[list[Any], list[Any]]:
     """Returns the extractors of batches, with ours, and those of single examples."""
     stages = [extractor.stage_name for extractor in extractors]
     place = stages.index(unbatch_extractor.UNBATCH_EXTRACTOR_STAGE_NAME)
@@ -46,7 +47,7 @@ def divide(extractors: list[Any], config: tfma.EvalConfig) -> tuple[list[Any], l
     return [*extractors[:place], names], extractors[place:]
 
 
-def name_outputs(extracts: dict[str, Any], config: tfma.EvalConfig) -> dict[str, Any]:
+def name_outputs(extracts: dict[str, Any], config: config_pb2.EvalConfig) -> dict[str, Any]:
     """Gives a model's only output the name that `label_keys` has for it."""
     outputs = list(config.model_specs[0].label_keys)
     if len(outputs) != 1:
@@ -61,7 +62,7 @@ def name_outputs(extracts: dict[str, Any], config: tfma.EvalConfig) -> dict[str,
     return {**extracts, constants.PREDICTIONS_KEY: named}
 
 
-def find_sliced_texts(config: tfma.EvalConfig) -> set[str]:
+def find_sliced_texts(config: config_pb2.EvalConfig) -> set[str]:
     """Returns the features that are sliced by their own texts.
 
     Features with a given value in a slice stay as they are, since it may be an id.

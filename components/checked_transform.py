@@ -8,6 +8,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from tfx.components.transform import executor_utils, labels
+
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -22,12 +24,14 @@ def preprocessing_fn(inputs: Mapping[str, Any], custom_config: Mapping[str, Any]
     Raises:
       ConfigurationError: A named feature is not returned.
     """
-    module, _, function = custom_config["preprocessing_fn"].rpartition(".")
-    outputs = getattr(importlib.import_module(module), function)(inputs)
+    module, _, name_of_function = custom_config["preprocessing_fn"].rpartition(".")
+    function = getattr(importlib.import_module(module), name_of_function)
+    # As TFX calls a function without settings, which may take `custom_config`.
+    outputs = executor_utils.MaybeBindCustomConfig({labels.CUSTOM_CONFIG: None}, function)(inputs)
     if isinstance(outputs, Mapping):  # TFT refuses others
         for name, parameter in custom_config["names"].items():
             if name not in outputs:
                 raise ConfigurationError(
-                    f"{parameter}: {function} returns no feature {name!r}; it returns {', '.join(sorted(outputs))}"
+                    f"{parameter}: {name_of_function} returns no feature {name!r}; it returns {', '.join(sorted(outputs))}"
                 )
     return outputs

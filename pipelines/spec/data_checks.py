@@ -14,7 +14,6 @@ from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import FileError, read_text
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
-from tfx_distribute.trainer_module.job.labels import names_in
 
 CHECKED_ROWS = 100_000  # in all CSV files together: a fraction of a second; ExampleGen checks the rest
 _GLOB_CHARACTERS = "*?[\\"
@@ -39,10 +38,8 @@ def check_data(spec: PipelineSpec) -> None:
     if source == "example_gen" or "://" in path:
         return
     files = list_files(spec.data)
-    keys = ("label", "example_weight") if spec.transform is None else ()
-    targets = {name: f"trainer.{key}" for key in keys for name in names_in(getattr(spec.trainer, key))}
-    module = user_module.find(spec)
-    takes_text = module.train == "run_fn" or "decode_features" in module.names
+    targets = spec.trainer.target_features() if spec.transform is None else {}
+    takes_text = user_module.find(spec).makes_labels()
     try:
         skip_empty = spec.data.has_spans and spec.data.missing == "skip"
         columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require, skip_empty)

@@ -33,6 +33,7 @@ from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
 from tfx_distribute.pipelines.spec.tune import TUNER, Tune
+from tfx_distribute.trainer_module.job.labels import names_in
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 # Key of the validation context: the folder that input paths are relative to.
@@ -302,6 +303,10 @@ class Train(SpecModel):
     from it. By default, training starts from scratch."""
     custom_config: dict[str, Any] = Field(default_factory=dict)
     """Settings for a `run_fn`, in `fn_args.custom_config`."""
+
+    def target_features(self) -> dict[str, str]:
+        """Returns name of a label or weight -> the key that names it in the file."""
+        return {name: f"trainer.{key}" for key in ("label", "example_weight") for name in names_in(getattr(self, key))}
 
     @field_validator("hparams")
     @classmethod

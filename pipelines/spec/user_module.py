@@ -51,6 +51,13 @@ class Module:
         """Returns the dotted path of a function in the module."""
         return f"{self.name}.{name}"
 
+    def makes_labels(self) -> bool:
+        """Returns True if the module may make labels of its own while it trains.
+
+        With `*`, the file imports names that cannot be read.
+        """
+        return self.train == "run_fn" or not self.names.isdisjoint({"decode_features", "*"})
+
     def fingerprint(self) -> str:
         """Returns a digest of the module and of files next to it that it may use.
 

@@ -47,7 +47,6 @@ from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluat
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.pipelines.targets import last_data, latest_blessing
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.labels import names_in
 from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
@@ -281,11 +280,10 @@ def fingerprint_example_gen(component: base_node.BaseNode, module: str | None = 
 def _preprocessing(name: str, trainer: Train, module: Module) -> dict[str, Any]:
     """Returns the arguments of Transform that say what it applies."""
     function = module.function_path(name)
-    if module.train == "run_fn" or {"decode_features", "*"} & module.names:  # which may make the labels
+    if module.makes_labels():
         return {"preprocessing_fn": function}
-    names = {name: f"trainer.{key}" for key in ("label", "example_weight") for name in names_in(getattr(trainer, key))}
     checked = f"{checked_transform.__name__}.{checked_transform.preprocessing_fn.__name__}"
-    return {"preprocessing_fn": checked, "custom_config": {"preprocessing_fn": function, "names": names}}
+    return {"preprocessing_fn": checked, "custom_config": {"preprocessing_fn": function, "names": trainer.target_features()}}
 
 
 def _fingerprint_data(data: Data, example_gen: base_node.BaseNode) -> str:

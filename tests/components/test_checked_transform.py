@@ -11,8 +11,8 @@ def transform(tmp_path, monkeypatch):
     """Calls the check with a module's function, whose results are given."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def call(module, outputs, **names):
-        (tmp_path / f"{module}.py").write_text(f"def prepare(inputs):\n    return {outputs}\n")
+    def call(module, outputs, takes="inputs", **names):
+        (tmp_path / f"{module}.py").write_text(f"def prepare({takes}):\n    return {outputs}\n")
         return preprocessing_fn({"x": 1}, custom_config={"preprocessing_fn": f"{module}.prepare", "names": names})
 
     return call
@@ -21,6 +21,12 @@ def transform(tmp_path, monkeypatch):
 def test_what_is_returned_is_passed_on(transform):
     assert transform("returns_all", "inputs | {'y': 2}", y="trainer.label") == {"x": 1, "y": 2}
     assert transform("returns_no_mapping", "[inputs]", y="trainer.label") == [{"x": 1}]
+
+
+def test_a_function_may_take_custom_config_as_in_tfx(transform):
+    assert transform("takes_settings", "inputs | custom_config", takes="inputs, custom_config", x="trainer.label") == {
+        "x": 1
+    }
 
 
 def test_a_label_that_is_not_returned_is_named(transform):

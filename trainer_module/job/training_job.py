@@ -195,17 +195,20 @@ class BestEvaluation:
 
     Attributes:
       metric: Name of the metric.
-      value: Its best value.
-      epoch: Number of the epoch that ended with it, from 1.
+      epoch: Number of the epoch that ended with its best value, from 1.
       step: Training steps that were done.
       metrics: Name -> value of all metrics of this epoch that are finite.
     """
 
     metric: str
-    value: float
     epoch: int
     step: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float]
+
+    @property
+    def value(self) -> float:
+        """Returns the best value of the metric."""
+        return self.metrics[self.metric]
 
 
 @dataclass(frozen=True)

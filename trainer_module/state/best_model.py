@@ -90,7 +90,7 @@ class BestModel:
         if not is_better:
             return
         finite = {name: float(each) for name, each in metrics.items() if math.isfinite(each)}
-        self._best = BestEvaluation(self._metric, value, epoch + 1, step, finite)
+        self._best = BestEvaluation(self._metric, epoch + 1, step, finite)
         if self._is_chief:
             self._save(self._best)
         else:

@@ -104,5 +104,5 @@ def test_a_model_whose_last_loss_is_not_finite_is_unusable(name, loss):
     result = TrainingResult(1, 16, 40, 2.5, {"loss": 0.5, "val_error": loss})
     assert result.unusable == replace(result, metrics={}).unusable == "", "none of a run_fn"
     diverged = replace(result, metrics={name: loss})
-    assert replace(diverged, best=BestEvaluation("val_loss", 0.5, epoch=1, step=20)).unusable == ""
+    assert replace(diverged, best=BestEvaluation("val_loss", epoch=1, step=20, metrics={"val_loss": 0.5})).unusable == ""
     assert diverged.unusable.startswith(f"the {name} is {loss:g} at the end of the training")

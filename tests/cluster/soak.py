@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="of what strikes where and when")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of faults")
     parser.add_argument("--at-once", type=int, default=2, help="trainings at the same time")
-    parser.add_argument("--training", choices=JOB_KINDS, default="tfjob", help="kind of job that runs the pods")
+    parser.add_argument("--training", choices=JOB_KINDS, default="jobset", help="kind of job that runs the pods")
     options = parser.parse_args()
     faults = draw(options.faults, options.kinds, options.seed)
     waiting: queue.SimpleQueue[Fault] = queue.SimpleQueue()

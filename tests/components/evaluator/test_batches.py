@@ -100,7 +100,7 @@ def make_config(metrics_specs, slices=SLICES, models=("",), options=None, **mode
     return json_format.ParseDict(document, tfma.EvalConfig())
 
 
-def make_batches(kinds, is_weighted=True, sizes=(7, 20, 1, 5)):
+def make_batches(kinds, is_weighted=True, sizes=(5, 8, 1)):
     """Makes extracts as TFMA does, with an output of the model for each kind."""
     random = np.random.default_rng(3)
     for size in sizes:

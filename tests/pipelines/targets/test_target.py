@@ -70,9 +70,15 @@ class PrinterTarget(RemoteTarget["PrinterSettings"]):
         return not wait
 """
 
+# Answers each line, a command as JSON, with its exit code and output.
 MAIN = """
-import sys
-if sys.argv[1] == "compile_pipeline":
+import json, sys
+import click
+from click.testing import CliRunner
+from tfx_distribute.pipelines.cli.main import main
+
+@main.command("compile_pipeline")
+def compile_pipeline_command():
     from printer.settings import PrinterSettings
     from tfx_distribute.pipelines import ConfigurationError, Toleration, compile_pipeline
     print(compile_pipeline("mine", PrinterSettings(tray="left")).to_text())
@@ -80,47 +86,55 @@ if sys.argv[1] == "compile_pipeline":
         compile_pipeline("mine", Toleration())
     except ConfigurationError as error:
         print(error)
-    sys.exit()
-from tfx_distribute.pipelines.cli.main import main
-main(sys.argv[1:])
+
+for line in sys.stdin:
+    result = CliRunner().invoke(main, json.loads(line))
+    print(json.dumps([result.exit_code, result.output]), flush=True)
 """
 
 
-@pytest.fixture
-def command(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("printer")
+
+
+@pytest.fixture(scope="module")
+def command(folder):
     """Runs a command with a fourth target, of another package.
 
     Returns exit code and output.
     """
-    installed = tmp_path / "printer-1.0.dist-info"
+    installed = folder / "printer-1.0.dist-info"
     installed.mkdir()
     (installed / "entry_points.txt").write_text("[tfx_distribute.targets]\nprinter = printer.target:PrinterTarget\n")
-    package = tmp_path / "printer"
+    package = folder / "printer"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "settings.py").write_text(SETTINGS)
     (package / "target.py").write_text(TARGET)
-    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
-    (tmp_path / "data.csv").write_text("x,y\n1,2\n")
-    (tmp_path / "pipeline.yaml").write_text(
+    (folder / "model.py").write_text("def build_model(context): ...\n")
+    (folder / "data.csv").write_text("x,y\n1,2\n")
+    (folder / "pipeline.yaml").write_text(
         "name: mine\nmodule: model.py\ndata: {csv: data.csv}\ntrainer: {label: y, parameters: {epochs: 1}}\n"
         "targets: {printer: {tray: top}}\n"
     )
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
     def run(*words: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", MAIN, *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(tmp_path)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        return done.returncode, done.stdout
+        print(json.dumps(words), file=process.stdin, flush=True)
+        code, output = json.loads(process.stdout.readline())
+        return code, output
 
-    return run
+    with process:
+        yield run
+        process.stdin.close()
 
 
 def test_a_fourth_target_is_planned_for(command):
@@ -130,18 +144,18 @@ def test_a_fourth_target_is_planned_for(command):
     assert output.endswith("They run as:\nkind: PaperJob\n")
 
 
-def test_a_fourth_target_is_validated_for(command, tmp_path):
-    module = f"mine: build_model of {tmp_path}/model.py"
+def test_a_fourth_target_is_validated_for(command, folder):
+    module = f"mine: build_model of {folder}/model.py"
     code, output = command("validate", "pipeline.yaml", "--target", "printer", "--tray", "bottom")
     assert (code, output) == (0, f"validated\npipeline.yaml: valid for A printer ({module})\n")
     code, output = command("validate", "pipeline.yaml", "--tray", "bottom")
     assert (code, output) == (2, "Error: --tray: goes with --target printer, not with --target local\n")
 
 
-def test_a_fourth_target_is_compiled_for(command, tmp_path):
+def test_a_fourth_target_is_compiled_for(command, folder):
     code, output = command("compile", "pipeline.yaml", "--target", "printer", "--tray", "bottom")
     assert (code, output) == (0, "validated\nmine.txt: mine, 2 steps\n")
-    assert (tmp_path / "mine.txt").read_text() == "mine from bottom"
+    assert (folder / "mine.txt").read_text() == "mine from bottom"
 
 
 def test_a_fourth_target_compiles_pipelines_written_in_python(command):

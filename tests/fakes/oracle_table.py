@@ -30,11 +30,8 @@ _STRATEGY_NOTES = {
     "mirrored": "two replicas",
     "multi_worker_mirrored": "two workers, each with a replica",
     "central_storage": "two replicas",
-    "parameter_server": "one worker, because steps of several have no fixed order, and one parameter server",
-    "model_parallel": (
-        "a mesh of 2 x 2 devices, which divides each batch, and all kernels along their first axis; all batches have the "
-        "same size, under `fit` too"
-    ),
+    "parameter_server": "one worker, because several have no fixed order, and one server",
+    "model_parallel": "a mesh of 2 x 2 devices, and batches of the same size, under `fit` too",
 }
 
 LINES = [line.tfx for line in lines.LINES]
@@ -86,7 +83,7 @@ def document(verdicts: dict[str, Verdicts]) -> str:
 
     def mark(text: str) -> str:
         if text.startswith("refused: "):
-            text = text.partition(";")[0]  # without the remedy
+            return "refused"  # the message says why
         return f"({footnotes.setdefault(text, len(footnotes) + 1)})"
 
     def mark_of(kind: str, strategy: str, version: int, line: str) -> str:
@@ -102,7 +99,7 @@ def document(verdicts: dict[str, Verdicts]) -> str:
         return _unless_same(marks, ": ", ", ")
 
     notes = kind_exceptions.NOTES
-    everywhere, others = [], []
+    everywhere, but_split, others = [], [], []
     for kind, description in descriptions().items():
         text = f"`{kind}`: {description[0].lower()}{description[1:].rstrip('.')}"
         text += f" {mark(notes[kind])}" if kind in notes else ""
@@ -111,7 +108,9 @@ def document(verdicts: dict[str, Verdicts]) -> str:
             columns.setdefault(cell(kind, strategy), []).append(f"`{strategy}`")
         columns.pop("✓", None)
         differences = "; ".join(f"{', '.join(names)} {marks}" for marks, names in columns.items())
-        if differences:
+        if differences == "`model_parallel` refused":
+            but_split.append(text)
+        elif differences:
             others.append(f"{text}; except {differences}")
         else:
             everywhere.append(text)
@@ -119,8 +118,8 @@ def document(verdicts: dict[str, Verdicts]) -> str:
         [
             "# Kinds of model",
             _wrap(
-                "Does a model train here as under Keras's `fit`? Each kind of model is trained with `fit` on one device, "
-                "and by this package under each strategy, on the same examples in the same order. They agree if"
+                "Does a model train here as under Keras's `fit`? Each kind was trained with `fit` on one device, and by "
+                "this package under each strategy, on the same examples. They agree if"
             ),
             _list(
                 [
@@ -133,10 +132,16 @@ def document(verdicts: dict[str, Verdicts]) -> str:
             "## Agree under every strategy",
             _wrap("With Keras 2, and with Keras 3 where [the strategy has it](strategies.md#compatibility), a model that"),
             _list(everywhere),
+            "## Agree under every strategy but `model_parallel`",
+            _wrap(
+                "Splitting the model over devices is refused, and the message says why. (A task and a subclass may read "
+                "every feature, and some are sparse here.) A model that"
+            ),
+            _list(but_split),
             "## Agree, but not everywhere",
             _wrap(
-                "A number says why not. `served` is about the exported model. Where the generations of Keras, or TFX 1.16 "
-                "(TensorFlow 2.16) and TFX 1.21 (TensorFlow 2.21), differ, both are named. A model that"
+                "A refusal says why; a number stands for a note. `served` is about the exported model. Where Keras 2 and "
+                "3, or TFX 1.16 and 1.21, differ, both are named. A model that"
             ),
             _list(others),
             "## Notes",
@@ -146,8 +151,7 @@ def document(verdicts: dict[str, Verdicts]) -> str:
                 f"The models are small. They see {EXAMPLES['train']} examples in {EPOCHS} epochs, in global batches of at "
                 f"most {BATCH}, and are evaluated on {EXAMPLES['eval']}, so that batches and replicas have different "
                 f"sizes. The state is saved every {SAVED_EVERY} steps. At the end of the second epoch the training is "
-                "interrupted; then it resumes from the last save, in the middle of that epoch, with a new model. All of it "
-                "runs on CPUs:"
+                "interrupted, and resumes in the middle of that epoch. All of it runs on CPUs:"
             ),
             _list(f"`{name}`: {_STRATEGY_NOTES[name]}." for name in STRATEGIES),
             _wrap(

@@ -29,7 +29,6 @@ all processes that it started and exits.
 
 import contextlib
 import ctypes
-import glob
 import json
 import os
 import selectors
@@ -43,7 +42,7 @@ from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.liveness import exit_codes, exit_functions, exposure
 from tfx_distribute.trainer_module.reporting import best_effort_output
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class _Server:
@@ -64,8 +63,6 @@ class _Server:
         selector = selectors.DefaultSelector()
         selector.register(0, selectors.EVENT_READ)
         selector.register(reader, selectors.EVENT_READ)
-        if sys.platform == "linux":  # orphans of training processes become this one's children
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._answer({"ready": os.getpid(), "exposure": exposure.find().value})
         pending = b""
         while True:
@@ -99,17 +96,13 @@ class _Server:
                     os.kill(pid, request["number"])
 
     def _reap(self) -> None:
-        """Reaps all children that have ended, including orphans."""
+        """Reports training processes that have ended, and kills what they started."""
         with contextlib.suppress(ChildProcessError):  # there are no children
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
-                if pid not in self._tasks:
-                    continue
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # processes that it may have started
                 task = self._tasks.pop(pid)
-                if not self._tasks:
-                    _kill_orphans()
                 answered = exit_codes.from_child(os.waitstatus_to_exitcode(status))
                 self._answer({"ended": task, "pid": pid, "status": answered})
 
@@ -118,7 +111,6 @@ class _Server:
             _kill_group(pid)
         for pid in self._tasks:
             os.waitpid(pid, 0)
-        _kill_orphans()
 
     def _answer(self, answer: dict[str, Any]) -> None:
         # Without a launcher to answer, the end of standard input ends all.
@@ -161,29 +153,6 @@ def _run_training_process(request: dict[str, Any], answers: int, server: int) ->
         traceback.print_exc()
     finally:
         exit_functions.end(code, is_child=True)
-
-
-def _kill_orphans() -> None:
-    """Kills processes in other sessions that outlive all training processes.
-
-    Call this when all training processes have ended: it kills every child.
-    """
-    while orphans := _children():
-        for pid in orphans:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in orphans:  # their children then become children of this process
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-
-
-def _children() -> list[int]:
-    """Returns the ids of this process's children; [] if the kernel hides them."""
-    pids: list[int] = []
-    for path in glob.glob("/proc/self/task/*/children"):
-        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
-            pids += map(int, file.read().split())
-    return pids
 
 
 def _kill_group(pid: int) -> None:

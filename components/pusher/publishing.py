@@ -125,14 +125,8 @@ def next_version(names: Iterable[str], now: float) -> str:
     Args:
       names: Names of the folder's entries; names that are not numbers are ignored.
       now: Seconds since 1970.
-
-    Raises:
-      PushError: The highest version has no successor.
     """
-    version = max(int(now), int(versions.find_newest(names) or 0) + 1)
-    if version > versions.MAX_VERSION:
-        raise PushError(f"push: no version can follow {versions.MAX_VERSION}; remove it, or write another push.directory")
-    return str(version)
+    return str(max(int(now), int(versions.find_newest(names) or 0) + 1))
 
 
 def _list_names(folder: str) -> list[str]:

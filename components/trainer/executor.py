@@ -1,7 +1,6 @@
 """Makes the training job, launches it, and records the result with the model."""
 
 import math
-import os
 import tempfile
 from typing import Any
 
@@ -19,7 +18,7 @@ from tfx_distribute.trainer_module.errors import TrainingError, explaining_short
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job import time_use as time_use_lib
 from tfx_distribute.trainer_module.job.time_use import TimeUse
-from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, find_keras_conflicts
+from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
 
 
 class Executor(base_executor.BaseExecutor):
@@ -47,8 +46,6 @@ class Executor(base_executor.BaseExecutor):
         launcher = exec_properties.get("launcher")
         settings = registry.from_json(launcher) if launcher else None
         parameters = job_builder.training_parameters(exec_properties)
-        for conflict in find_keras_conflicts(os.environ, parameters.training_options.keras_version):
-            logging.warning("%s", conflict)
         if settings and settings.runs_remotely(parameters.distribution):
             job, result = remote_training.train(input_dict, output_dict, exec_properties, parameters, settings)
         else:

@@ -14,9 +14,9 @@ from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli import (
     compare,
     init,
+    manifests,
     models,
     notify,
-    project,
     remote,
     runs,
     schedules,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.notify.message import Ending
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
-    from tfx_distribute.trainer_module.reporting.metrics_server import Metrics
 
 
 @click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -131,11 +130,6 @@ def json_schema() -> None:
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
 @click.option("--no-cache", is_flag=True, help="Run every component, even if an earlier run has its outputs.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
-@click.option(
-    "--metrics-port",
-    type=click.IntRange(1, 65535),
-    help="Port on loopback that serves the progress of training as Prometheus text, at /metrics.",
-)
 @click.option("--if-new", is_flag=True, help="End at once with exit code 0 if an earlier run has read the newest span.")
 @click.option("--backfill", metavar="FIRST..LAST", help="Run once for each span, such as 2026-11-01..2026-11-25.")
 def run(
@@ -144,7 +138,6 @@ def run(
     root: str | None,
     no_cache: bool,
     verbose: bool,
-    metrics_port: int | None,
     if_new: bool,
     backfill: str | None,
 ) -> None:
@@ -173,16 +166,11 @@ def run(
     from tfx_distribute.components.launchers.locks import InUseError
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.pipelines.notify.message import Ending
-    from tfx_distribute.trainer_module.reporting import metrics_server
 
     notify.warn_if_missing(spec)
     unread = ", ".join(span_runs.find_unread(spec.data, paths.root))
     if unread:
         warn(f"no run has read {unread}; run --backfill FIRST..LAST reads them, the oldest first")
-    metrics = metrics_server.Metrics()
-    if metrics_port:  # before a file of the run exists: that of the run before may have the port
-        with refusing_errors():
-            metrics_server.serve(metrics, metrics_port)
     try:
         paths.create()
     except ConfigurationError as error:
@@ -191,7 +179,7 @@ def run(
         console.print(console_lib.format_header(spec))
         ending = Ending(FAILED)
         try:
-            ending = _run(spec, module, paths, console, not no_cache, metrics)
+            ending = _run(spec, module, paths, console, not no_cache)
         except ConfigurationError as error:
             console.print(f"Error: {error}", style="red", markup=False)
             ending = Ending(INVALID, str(error), is_news=not isinstance(error, InUseError))
@@ -215,13 +203,13 @@ def run(
 
 
 def _run(  # type: ignore[no-untyped-def]
-    spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool, metrics: "Metrics"
+    spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool
 ) -> "Ending":
     from tfx_distribute.pipelines.cli import node_errors, shown_run
     from tfx_distribute.pipelines.notify.message import Ending
 
     try:
-        result = shown_run.run(spec, module, paths, console, enable_cache, metrics.add)
+        result = shown_run.run(spec, module, paths, console, enable_cache)
     except Exception as error:
         from tfx_distribute.pipelines.targets.local.runner import NodeError
 
@@ -248,6 +236,6 @@ for command in (
     schedules.schedules,
     remote.compile_,
     remote.submit,
-    project.manifests,
+    manifests.manifests,
 ):
     main.add_command(command)

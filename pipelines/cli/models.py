@@ -1,4 +1,4 @@
-"""Defines the commands `models list`, `show` and `rollback`."""
+"""Defines the commands `models list` and `rollback`."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,6 @@ from tfx_distribute.pipelines.cli.options import OUTPUT, refusing_errors
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.models import Version
-
-VERSION = click.argument("version")
 
 
 @click.group()
@@ -39,36 +37,7 @@ def list_(root: str | None, output: str) -> None:
 
 
 @models.command()
-@VERSION
-@runs_cli.ROOT
-@OUTPUT
-def show(version: str, root: str | None, output: str) -> None:
-    """Shows a pushed version: its run and its metrics."""
-    from tfx_distribute.pipelines.cli import tables
-
-    found = _find(root, version)
-    metrics: dict[str, float] = {}
-    if found.run is not None:
-        with runs_cli.without_logs():
-            from tfx_distribute.pipelines.targets.local import comparison
-
-            metrics, _ = comparison.read_metrics(found.run)
-    if output == "json":
-        click.echo(tables.to_json({**_document(found), "metrics": metrics}))
-        return
-    head = [
-        ("version", found.name),
-        ("folder", str(found.folder)),
-        ("state", _state(found)),
-        ("pushed", tables.format_time(found.pushed)),
-        ("run", found.run.id if found.run else "unknown"),
-    ]
-    rows = [[name, tables.format_value(value)] for name, value in metrics.items()]
-    click.echo(tables.format_pairs(head) + ("\n\n" + tables.format_table([["metric", "value"], *rows]) if rows else ""))
-
-
-@models.command()
-@VERSION
+@click.argument("version")
 @runs_cli.ROOT
 def rollback(version: str, root: str | None) -> None:
     """Pushes an older version again, as a new one, which model servers load.

@@ -1,6 +1,5 @@
 """Runs a pipeline on this machine and shows it, for the command and from Python."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
     from tfx_distribute.pipelines.targets.local.results import RunResult
-    from tfx_distribute.trainer_module.job.cluster import ClusterTask
-    from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def run(
@@ -25,7 +22,6 @@ def run(
     paths: "RunPaths",
     console: Console,
     enable_cache: bool = True,
-    on_training: "Callable[[ClusterTask, Progress], None]" = lambda task, progress: None,
 ) -> "RunResult":
     """Runs a pipeline and shows its nodes, its training and its results.
 
@@ -36,7 +32,6 @@ def run(
       console: Console to show it on.
       enable_cache: True if nodes whose inputs have not changed take their outputs from
         an earlier run.
-      on_training: Called with each report of each training process.
 
     Raises:
       ConfigurationError: As for `runner.run`.
@@ -62,13 +57,9 @@ def run(
                 if node == "ExampleValidator":
                     console_lib.print_anomalies(console, paths)
 
-            def show_training(task: "ClusterTask", progress: "Progress") -> None:
-                on_training(task, progress)
-                view.training_progressed(task, progress)
-
             try:
                 result = runner.run(
-                    spec, module, paths, server, enable_cache, show_node, show_training, view.beam_progressed
+                    spec, module, paths, server, enable_cache, show_node, view.training_progressed, view.beam_progressed
                 )
             except runner.NodeError as error:
                 view.node_failed(error.node, "stopped" if error.rejection else "failed")

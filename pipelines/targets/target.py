@@ -220,16 +220,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
             pipeline, defaults = built
             return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
 
-    def make_manifests(self) -> str:
-        """Returns what gives a run its permissions, for `kubectl` or a shell.
-
-        Raises:
-          ConfigurationError: Runs need no permissions there.
-        """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
-        raise ConfigurationError(f"--target: runs on {self.name} need no permissions")
-
     @abc.abstractmethod
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads a compiled pipeline and runs it.

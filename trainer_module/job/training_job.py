@@ -295,32 +295,5 @@ def keras_environment(keras_version: int) -> dict[str, str]:
     return {"TF_USE_LEGACY_KERAS": "1" if keras_version == 2 else "0", "KERAS_BACKEND": "tensorflow"}
 
 
-def find_keras_conflicts(environment: Mapping[str, str], keras_version: int) -> list[str]:
-    """Describes the variables of an environment that `keras_environment` overrules.
-
-    `TF_USE_LEGACY_KERAS=1` is ignored with Keras 3: TFT sets it when it is imported.
-
-    ```python
-    find_keras_conflicts({"TF_USE_LEGACY_KERAS": "0"}, keras_version=2)
-    # ["TF_USE_LEGACY_KERAS=0: training uses Keras 2; write keras_version=3 ..."]
-    ```
-
-    Args:
-      environment: Environment variables.
-      keras_version: The parameter.
-
-    Returns:
-      A sentence for each.
-    """
-    conflicts = []
-    legacy = environment.get("TF_USE_LEGACY_KERAS", "1")
-    if keras_version == 2 and legacy not in ("1", "true", "True"):
-        conflicts.append(f"TF_USE_LEGACY_KERAS={legacy}: training uses Keras 2; write keras_version=3 for Keras 3")
-    backend = environment.get("KERAS_BACKEND", "tensorflow")
-    if backend != "tensorflow":
-        conflicts.append(f"KERAS_BACKEND={backend}: training uses tensorflow, which strategies of tf.distribute need")
-    return conflicts
-
-
 _JOB = TypeAdapter(TrainingJob)
 _RESULT = TypeAdapter(TrainingResult)

@@ -8,8 +8,6 @@ import yaml
 from tfx_distribute.components.launchers.kubernetes.permissions import RULES
 
 NAME = "tfx-distribute-trainer"
-# Those of a standalone Kubeflow Pipelines.
-DEFAULT_NAMESPACE, DEFAULT_ACCOUNT = "kubeflow", "pipeline-runner"
 
 
 def make_manifests(namespace: str, service_account: str) -> str:

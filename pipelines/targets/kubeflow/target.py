@@ -111,14 +111,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
         return KubeflowRuns(*map(options.get, cls.run_options))
 
-    def make_manifests(self) -> str:
-        """Returns a Role and its RoleBinding, for `kubectl apply -f -`."""
-        from tfx_distribute.pipelines.targets.kubeflow import rbac
-
-        return rbac.make_manifests(
-            self.settings.namespace or rbac.DEFAULT_NAMESPACE, self.settings.service_account or rbac.DEFAULT_ACCOUNT
-        )
-
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads the pipeline with `kfp`, and runs it once, or as `cron` says."""
         from tfx_distribute.pipelines.targets.kubeflow import client

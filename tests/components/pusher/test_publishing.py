@@ -24,7 +24,7 @@ from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Pusher, timeouts
-from tfx_distribute.components.pusher import executor, publishing, versions
+from tfx_distribute.components.pusher import executor, publishing
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 SECONDS = 60.0
@@ -87,11 +87,6 @@ def _plain(value):
 )
 def test_versions_only_rise(names, now, version):
     assert publishing.next_version(names, now) == version
-
-
-def test_highest_possible_version_is_refused():
-    with pytest.raises(publishing.PushError, match="no version can follow 9223372036854775807"):
-        publishing.next_version([str(versions.MAX_VERSION)], 5.0)
 
 
 def test_each_push_is_another_whole_version_that_others_can_read(model, serving):

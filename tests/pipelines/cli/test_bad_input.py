@@ -1,7 +1,6 @@
 """Tests bad input at the command line: a clear message, an exit code, and no loss."""
 
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -40,15 +39,6 @@ def project(tmp_path) -> Path:
 def validate(project: Path, *arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["validate", str(project / "pipeline.yaml"), *arguments])
     return result.exit_code, result.output
-
-
-def test_a_taken_port_is_found_before_the_run_has_files(project):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-        arguments = ["--root", str(project / "root"), "--metrics-port", port]
-        result = CliRunner().invoke(main, ["run", str(project / "pipeline.yaml"), *arguments])
-    assert (result.exit_code, f"127.0.0.1:{port} cannot be listened on" in result.output) == (2, True)
-    assert not (project / "root").exists()
 
 
 def test_good_project_is_valid(project):

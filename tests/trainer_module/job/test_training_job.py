@@ -18,7 +18,6 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     TrainingResult,
     UserModule,
-    find_keras_conflicts,
 )
 
 JOB = TrainingJob(
@@ -75,27 +74,6 @@ def test_result_may_have_a_nan_or_infinite_loss():
     metrics = TrainingResult.from_json(result.to_json()).metrics
     assert math.isnan(metrics["loss"])
     assert math.isinf(metrics["other"])
-
-
-@pytest.mark.parametrize(
-    ("environment", "keras_version", "conflicts"),
-    [
-        ({}, 2, []),
-        ({"TF_USE_LEGACY_KERAS": "True", "KERAS_BACKEND": "tensorflow"}, 2, []),
-        ({"TF_USE_LEGACY_KERAS": "1"}, 3, []),
-        ({"TF_USE_LEGACY_KERAS": "0"}, 3, []),
-        (
-            {"TF_USE_LEGACY_KERAS": "0"},
-            2,
-            ["TF_USE_LEGACY_KERAS=0: training uses Keras 2; write keras_version=3"],
-        ),
-        ({"KERAS_BACKEND": "jax"}, 3, ["KERAS_BACKEND=jax: training uses tensorflow"]),
-    ],
-)
-def test_an_environment_that_asks_for_another_keras_is_noticed(environment, keras_version, conflicts):
-    found = find_keras_conflicts(environment, keras_version)
-    assert len(found) == len(conflicts)
-    assert all(map(str.startswith, found, conflicts))
 
 
 @pytest.mark.parametrize("name", ["loss", "val_loss"])

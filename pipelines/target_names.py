@@ -24,11 +24,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> type[Any]:
-    """Returns the class of a target.
-
-    Raises:
-      ConfigurationError: There is no target of that name.
-    """
+    """Returns the class of a target, or raises a ConfigurationError."""
     targets = plugins.find(GROUP, TARGETS)
     if name not in targets:
         raise ConfigurationError(f"target: there is no target {name!r}; choose one of {', '.join(targets)}")

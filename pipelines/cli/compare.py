@@ -91,9 +91,7 @@ def _load(
 ) -> "tuple[list[Combination], Module, RunPaths, Path]":
     """Reads the pipeline and makes its combinations; ends the program on a mistake.
 
-    Returns:
-      The combinations, the user's module, the files of the run, and a folder for the
-      results.
+    The path that it returns is a folder for the results.
     """
     from tfx_distribute.components.launchers.local import gpus
     from tfx_distribute.pipelines.compare import combinations as combinations_lib
@@ -114,11 +112,7 @@ def _load(
 
 
 def _run(module: "Module", paths: "RunPaths", folder: "Path", console: "Console", outcomes: "list[Outcome]") -> int:
-    """Trains the combinations, and updates their outcomes as soon as they are known.
-
-    Returns:
-      The exit code.
-    """
+    """Trains the combinations, updating their outcomes, and returns the exit code."""
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.trainer_module import garbage_collection

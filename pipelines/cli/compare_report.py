@@ -19,10 +19,6 @@ def as_text(outcomes: Sequence[Outcome], train_steps: int) -> str:
     1            32     5,742       1.00        12%    -      0.2512
     2            64     6,121       0.53        10%    41%    0.1934
     ```
-
-    Args:
-      outcomes: All combinations.
-      train_steps: Training steps that each was given.
     """
     columns = ["batch", "examples/s", "efficiency", "input", "peers", "loss"]
     rows = [[*outcomes[0].combination.values, *columns]]
@@ -46,10 +42,7 @@ def as_text(outcomes: Sequence[Outcome], train_steps: int) -> str:
 def as_document(pipeline: str, outcomes: Sequence[Outcome], train_steps: int) -> dict[str, Any]:
     """Returns a comparison as a JSON document, whose keys docs/scaling.md describes.
 
-    Args:
-      pipeline: Name of the pipeline.
-      outcomes: All combinations.
-      train_steps: Training steps that each was given.
+    `pipeline` is the pipeline's name.
     """
     unknown = dict.fromkeys(field.name for field in fields(Measurement))
     combinations = [

@@ -50,15 +50,9 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
     Output of C++ code is redirected, too, and that of a notebook, whose streams are not
     the process's own.
 
-    Args:
-      log: The file.
-      verbose: True to show the log to the user, too.
-      to_stderr: True to show things to the user on standard error, because standard
-        output is for a program.
-      quiet: True to show nothing.
-
-    Yields:
-      A console that writes to the original standard output, or standard error.
+    The console writes to the original standard output, or with `to_stderr` to standard
+    error, because standard output is for a program. `verbose` shows the user the log,
+    too; `quiet` shows nothing.
     """
     sys.stdout.flush()
     sys.stderr.flush()

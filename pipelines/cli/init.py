@@ -51,11 +51,7 @@ def init(folder: str, data: str | None, label: str | None, example: str | None) 
 
 
 def _check_folder(folder: Path) -> str:
-    """Returns the name of the pipeline.
-
-    Raises:
-      ConfigurationError: The name is not valid for a pipeline, or the folder has files.
-    """
+    """Returns the pipeline's name; refuses an invalid one, and a folder with files."""
     from tfx_distribute.pipelines.spec.pipeline import NAME_PATTERN
 
     name = folder.resolve().name
@@ -92,11 +88,7 @@ def _make_first_model(folder: Path, name: str, data: str | None, label: str | No
 
 
 def _find_source(path: Path) -> str:
-    """Returns the key in a pipeline file for the data at a path.
-
-    Raises:
-      ConfigurationError: The files have another format.
-    """
+    """Returns the key in a pipeline file for the data at a path."""
     from tfx_distribute.components.example_gen.names import is_data_file
 
     names = sorted(filter(is_data_file, os.listdir(path))) if path.is_dir() else [path.name]

@@ -13,13 +13,8 @@ MAX_LINES = 12
 def explain(error: BaseException, module_folder: Path) -> str:
     """Returns the first error of a chain, and its line in the user's code, if any.
 
-    Args:
-      error: Exception that a node raised.
-      module_folder: Folder of the user's module.
-
-    Returns:
-      At most about `MAX_LINES` lines. The message of a `TfxDistributeError` is returned
-      unchanged.
+    Returns at most about `MAX_LINES` lines, and the message of a `TfxDistributeError`
+    unchanged.
     """
     chain = list(_follow_chain(error))
     for link in chain:

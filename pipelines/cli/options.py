@@ -95,19 +95,9 @@ def load(
 ) -> "tuple[TargetT, Module]":
     """Reads a pipeline file and checks what needs neither TFX nor TensorFlow.
 
-    Ends the program if something is wrong.
-
-    Args:
-      pipeline: The pipeline file.
-      parameters: Values of pipeline parameters, `NAME=VALUE`.
-      target_class: The platform that it is to run on.
-      options: Command-line options for the target, by parameter name.
-      refuse_with: Called in place of `refuse` if something is wrong with a file that
-        could be read.
-
-    Returns:
-      The target, which holds the pipeline and its validated settings, and the user's
-      module.
+    Ends the program if something is wrong: with `refuse_with` in place of `refuse` if
+    it is wrong with a file that could be read. `parameters` are `NAME=VALUE`, `options`
+    the command-line options for the target, by parameter name.
     """
     from tfx_distribute.pipelines.spec import loader, user_module
 

@@ -18,9 +18,7 @@ def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | No
     5 s left  chief: 30 worker 0: 28
     ```
 
-    Args:
-      tasks: Last progress of each training process.
-      left: Seconds until the last training step; None if unknown.
+    `left` is the seconds until the last training step; None if unknown.
     """
     chief = tasks.get(CHIEF_TASK) or next(iter(tasks.values()))
     if chief.phase == "start":
@@ -76,9 +74,7 @@ class TimeLeft:
     def add(self, now: float, progress: Progress) -> float | None:
         """Returns the seconds until the last step; None if they are not known yet.
 
-        Args:
-          now: Time of the report, in seconds of any clock.
-          progress: A report of the chief.
+        `progress` is the chief's, and `now` in seconds of any clock.
         """
         if progress.phase != "train":
             self._first = None

@@ -338,9 +338,8 @@ def list_local(root: str | None) -> "list[Run]":
 def find_local(root: str | None, name: str | None) -> "Run":
     """Finds a run on this machine; ends the program if there is none, or several.
 
-    Args:
-      root: Folder of a pipeline's runs; None for all in `runs`.
-      name: Its id, the beginning of one, or the name of a pipeline; None for the last.
+    Looks in `root`, or in all folders of `runs`, for an id, the beginning of one, or
+    the name of a pipeline; by default for the last run.
     """
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 

@@ -42,13 +42,7 @@ def list_(target_name: str, limit: int, output: str, **options: Any) -> None:
 
 
 def _make_command(change: "ScheduleChange", done: str, text: str) -> click.Command:
-    """Makes the command that changes a schedule.
-
-    Args:
-      change: The change, which names the command.
-      done: What it prints that has happened.
-      text: Its help.
-    """
+    """Makes the command that changes a schedule and says `done`; `text` is its help."""
 
     @click.command(change, help=text)
     @click.argument("schedule")

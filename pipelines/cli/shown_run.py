@@ -25,17 +25,7 @@ def run(
 ) -> "RunResult":
     """Runs a pipeline and shows its nodes, its training and its results.
 
-    Args:
-      spec: The pipeline, with the values of its parameters.
-      module: The user's module.
-      paths: Where the run keeps its files.
-      console: Console to show it on.
-      enable_cache: True if nodes whose inputs have not changed take their outputs from
-        an earlier run.
-
-    Raises:
-      ConfigurationError: As for `runner.run`.
-      NodeError: A node failed; its line has been shown.
+    Raises the errors of `runner.run`; the line of a node that failed has been shown.
     """
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.

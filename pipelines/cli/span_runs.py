@@ -21,12 +21,7 @@ _ENDS = {"complete": "has read it", "stopped": "has rejected it; without --if-ne
 
 
 def find_run_of_newest(data: "Data", root: Path) -> str:
-    """Describes the run that has read or rejected the newest span; empty if none has.
-
-    Args:
-      data: The pipeline's data.
-      root: Folder of its runs.
-    """
+    """Describes the run that read or rejected the newest span; empty if none did."""
     from tfx_distribute.pipelines.spec import data_checks
 
     if not data.has_spans:
@@ -45,11 +40,8 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
 def find_unread(data: "Data", root: Path) -> list[str]:
     """Returns the spans that exist, but that neither earlier runs nor this one read.
 
-    They are newer than all that were read, as after a missed schedule.
-
-    Args:
-      data: The pipeline's data. If it names a span, none is missed.
-      root: Folder of its runs.
+    They are newer than all that were read, as after a missed schedule. There are none
+    if `data` names a span.
     """
     from tfx_distribute.components.example_gen import spans
     from tfx_distribute.pipelines.spec import data_checks
@@ -69,11 +61,7 @@ def find_unread(data: "Data", root: Path) -> list[str]:
 
 
 def _list_newest(root: Path) -> "list[tuple[Run, str]]":
-    """Returns the runs that have read spans, the latest first, each with its newest.
-
-    Raises:
-      ConfigurationError: They cannot be read.
-    """
+    """Returns the runs that have read spans, the latest first, each with its newest."""
     from tfx_distribute.components.example_gen.names import NEWEST_SPAN
     from tfx_distribute.pipelines.targets.local import runs
     from tfx_distribute.pipelines.targets.local.paths import COMPARISON
@@ -87,12 +75,7 @@ def _list_newest(root: Path) -> "list[tuple[Run, str]]":
 def run_each(data: "Data", backfill: str) -> int:
     """Runs this command once for each span, the oldest first, up to one that fails.
 
-    Args:
-      data: The pipeline's data.
-      backfill: The first and the last span, `FIRST..LAST`.
-
-    Returns:
-      The exit code: that of the run that failed; else that of the last one.
+    `backfill` is `FIRST..LAST`. Returns the exit code of the last run.
     """
     from tfx_distribute.components.example_gen import spans
     from tfx_distribute.components.launchers.sigterm import TerminatedError, terminable

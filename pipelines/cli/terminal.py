@@ -33,8 +33,7 @@ def escape(text: str) -> str:
 class SafeStream(io.TextIOWrapper):
     """A stream that prints control characters, and what it cannot encode, as escapes.
 
-    Args:
-      stream: The stream to write to, which stays open.
+    The stream that it writes to stays open.
     """
 
     def __init__(self, stream: io.TextIOWrapper):

@@ -17,12 +17,7 @@ ENOUGH_SECONDS = 5.0
 
 
 def advise(outcomes: Sequence[Outcome], train_steps: int) -> list[str]:
-    """Returns sentences about a comparison, those about its limits first.
-
-    Args:
-      outcomes: All combinations.
-      train_steps: Training steps that each was given.
-    """
+    """Returns sentences about a comparison, those about its limits first."""
     measured = find_measured(outcomes)
     if not measured:
         return []

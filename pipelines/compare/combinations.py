@@ -66,22 +66,13 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
 
     A combination that cannot be trained has its reason in `problem`. That is usual:
     with `strategy=one_device,multi_worker_mirrored` and `num_workers=1,2`, one of the
-    four cannot. A value of which no combination can be trained is a mistake.
+    four cannot. A value of which no combination can be trained, or that cannot be
+    compared, raises a ConfigurationError.
 
     ```python
     grid = {"strategy": ("multi_worker_mirrored",), "num_workers": (1, 2)}
     [combination.processes for combination in make(spec, grid, 200)]  # [1, 2]
     ```
-
-    Args:
-      spec: The pipeline.
-      grid: The values to compare.
-      train_steps: Training steps of each combination.
-      gpus: GPUs of this machine.
-
-    Raises:
-      ConfigurationError: A value has no combination that can be trained, or cannot be
-        compared.
     """
     for name, values in grid.items():
         if name in LENGTHS:
@@ -122,11 +113,7 @@ def _make(spec: PipelineSpec, values: Mapping[str, Scalar], train_steps: int, gp
 
 
 def _count_devices(distribution: Distribution, gpus: Sequence[str]) -> int:
-    """Returns the devices that train on this machine; 0 if unknown.
-
-    Raises:
-      ConfigurationError: There are not enough GPUs for all processes.
-    """
+    """Returns the devices that train here, 0 if unknown; raises if GPUs are too few."""
     trainers = strategy_table.reading_processes(distribution)
     gpus_lib.assign(distribution, 0, trainers, list(gpus))
     devices = strategy_table.devices_per_process(distribution)

@@ -17,12 +17,8 @@ Measured = tuple[Combination, Measurement]
 class Outcome:
     """The outcome of one combination.
 
-    Attributes:
-      combination: The combination.
-      status: `measured`, `failed`, `skipped` for one that cannot be trained, or
-        `not run` if the comparison ended before.
-      reason: Why it failed or was skipped.
-      measurement: Its measurement; None if it was not measured.
+    A combination that cannot be trained is `skipped`; one is `not run` if the
+    comparison ended before. `reason` says why it failed or was skipped.
     """
 
     combination: Combination

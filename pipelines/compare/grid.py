@@ -30,12 +30,7 @@ def parse(arguments: Iterable[str]) -> Grid:
     # {"strategy": ("one_device", "mirrored"), "learning_rate": (0.1,)}
     ```
 
-    Args:
-      arguments: The arguments. A comma in a parameter of `NOT_SPLIT` is part of its
-        value.
-
-    Returns:
-      Name -> its values, in the order in which they are written.
+    Keeps their order. A comma in a parameter of `NOT_SPLIT` is part of its value.
 
     Raises:
       ConfigurationError: An argument does not have that form, or has an empty value; or

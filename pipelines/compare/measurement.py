@@ -38,10 +38,7 @@ class Measurement:
 
 
 def measure(records: Sequence[HistoryRecord]) -> Measurement:
-    """Measures a training.
-
-    Args:
-      records: Its history, in order of time.
+    """Measures a training by its history, in order of time.
 
     Raises:
       TrainingError: It has no epoch after the warm-up.

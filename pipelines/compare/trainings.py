@@ -46,16 +46,9 @@ def prepare(
     from the cache of earlier runs, and later runs find them there. The Trainer does not
     run: no model, no saved state and no execution is left behind.
 
-    Args:
-      combinations: The combinations that can be trained.
-      module: The user's module.
-      paths: Where runs keep their files.
-      connection: What `runner.session` yields.
-      folder: Folder for the history and the logs of each combination.
-      on_node: Called before and after each node.
-
-    Yields:
-      A function that trains a combination, given its number.
+    `combinations` are those that can be trained, `connection` is what `runner.session`
+    yields, and `folder` gets the history and the logs of each combination. Yields a
+    function that trains a combination, given its number.
 
     Raises:
       NodeError: A node before the Trainer failed.
@@ -70,12 +63,7 @@ def prepare(
 
 
 class _DataRunner(runner.LocalRunner):
-    """Runs the nodes before the Trainer, and resolves what the Trainer would get.
-
-    Attributes:
-      artifacts: The Trainer's input artifacts.
-      exec_properties: Its execution properties.
-    """
+    """Runs the nodes before the Trainer, and resolves what the Trainer would get."""
 
     artifacts: dict[str, list[types.Artifact]]
     exec_properties: dict[str, Any]

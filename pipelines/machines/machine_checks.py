@@ -12,12 +12,7 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 def check_all(resources: Mapping[str, MachineSpec], platform: accelerators.Platform) -> None:
     """Checks that a platform has all machines of a pipeline file.
 
-    Args:
-      resources: Component or training role -> machine.
-      platform: The platform of the machines.
-
-    Raises:
-      ConfigurationError: It lacks one; the message begins with the setting's name.
+    The message of the ConfigurationError begins with the setting's name.
     """
     for name, machine in resources.items():
         try:
@@ -29,13 +24,8 @@ def check_all(resources: Mapping[str, MachineSpec], platform: accelerators.Platf
 def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
     """Checks that a machine has the kind and number of devices that training uses.
 
-    Args:
-      machine: The machine of each training process; its platform has it.
-      distribution: How the work is spread, with the name of a strategy.
-
-    Raises:
-      ConfigurationError: The machine does not suit the strategy; the message begins
-        with the setting's name.
+    The platform has to have the machine, and `distribution` the name of a strategy. The
+    message of the ConfigurationError begins with the setting's name.
     """
     devices = 0
     if machine.accelerator:
@@ -70,12 +60,7 @@ def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
 def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> list[str]:
     """Warns of a machine with more devices than a training process uses.
 
-    Args:
-      machine: As in `check_trainer`, which accepts it.
-      distribution: As in `check_trainer`.
-
-    Returns:
-      One warning, or none.
+    Returns one warning, or none, of a machine that `check_trainer` accepts.
     """
     if not machine.accelerator:
         return []
@@ -100,12 +85,8 @@ def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> li
 def check_waiting_step(resources: Mapping[str, MachineSpec], training: str) -> None:
     """Checks that `TrainerStep`, the step that waits for training, has an effect.
 
-    Args:
-      resources: Component or training role -> machine.
-      training: Setting that says where training runs.
-
-    Raises:
-      ConfigurationError: It has none, or some of its keys have none.
+    Each of its keys must have one, too. `training` is the target's setting that
+    says where training runs.
     """
     machine = resources.get(TRAINER_STEP)
     if machine is None:

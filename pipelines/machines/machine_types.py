@@ -28,12 +28,8 @@ MAX_AGENTS_GIB = 16 * AGENTS_SHARE
 class MachineType:
     """A machine type of Vertex AI.
 
-    Attributes:
-      name: Its name.
-      cpus: Virtual CPUs.
-      memory_gib: Memory, in GiB.
-      boot_disk_types: Types of disks that it can start from, the service's default
-        first.
+    Its CPUs are virtual. The first of the types of disks that it can start from is the
+    service's default.
     """
 
     name: str
@@ -107,11 +103,7 @@ def find_smallest(names: Iterable[str], cpus: float, memory_gib: float) -> Machi
     find_smallest(N2, cpus=4, memory_gib=16).name  # "n2-highmem-4"
     ```
 
-    Args:
-      names: Names of machine types.
-      cpus: CPUs that are needed.
-      memory_gib: Memory that is needed, in GiB, in addition to that of the service's
-        agents.
+    The memory of the service's agents is added to `memory_gib`.
     """
     rows = [row for name in names if (row := MACHINE_TYPES[name]).suffices(cpus, memory_gib)]
     return min(rows, key=lambda row: (row.cpus, row.memory_gib), default=None)
@@ -123,8 +115,5 @@ def add_agents(memory_gib: float) -> float:
     ```python
     add_agents(9.6)  # 16.0
     ```
-
-    Args:
-      memory_gib: Memory that is needed.
     """
     return min(memory_gib / (1 - AGENTS_SHARE), memory_gib + MAX_AGENTS_GIB)

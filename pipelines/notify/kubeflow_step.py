@@ -70,11 +70,9 @@ class Settings:
 
 
 class Api:
-    """The API server of Kubeflow Pipelines, as a step reaches it.
+    """The API server of Kubeflow Pipelines at a `host:port`, as a step reaches it.
 
-    Args:
-      address: Its `host:port`.
-      launcher: Command line of Kubeflow's launcher.
+    `launcher` is the command line of Kubeflow's launcher.
     """
 
     def __init__(self, address: str, launcher: Sequence[str]):
@@ -87,11 +85,7 @@ class Api:
         self._session.verify = kubeflow_services.find_authority(launcher) or True
 
     def get(self, path: str, **query: Any) -> dict[str, Any]:
-        """Returns the answer to a request.
-
-        Raises:
-          requests.RequestException: There is none, or the server refuses.
-        """
+        """Returns the answer to a request, or raises a `requests.RequestException`."""
         answer = self._session.get(f"{self._address}/{path}", params=query, timeout=timeouts.HTTP_SECONDS)
         answer.raise_for_status()
         return dict(answer.json())
@@ -100,9 +94,7 @@ class Api:
 def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
     """Returns the state of the last run before one; empty if there is none.
 
-    Args:
-      api: The API server.
-      run: The run; the one before is of the same pipeline, in the same experiment.
+    It is of the same pipeline, in the same experiment.
     """
     pipeline = (run.get("pipeline_version_reference") or {}).get("pipeline_id")
     if not pipeline:  # it was started from a file
@@ -119,9 +111,7 @@ def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
 def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, str]:
     """Returns the outcome of a run, and why it failed.
 
-    Args:
-      states: Name of a step -> its state, as in `kubeflow_services.list_states`.
-      settings: The settings of this step.
+    `states` is name of a step -> its state, as in `kubeflow_services.list_states`.
     """
     unfinished = {name: states.get(name, "") for name in settings.steps if states.get(name) not in _DONE}
     if not unfinished:
@@ -138,10 +128,7 @@ def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, st
 def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], thresholds: Mapping[str, str]) -> Facts:
     """Adds what the artifacts of a run tell about it.
 
-    Args:
-      facts: What is known about the run.
-      artifacts: Kubeflow's name of a type -> artifacts of the metadata store.
-      thresholds: Name of a metric -> its thresholds.
+    `artifacts` is Kubeflow's name of a type -> artifacts of the metadata store.
     """
     for artifact in artifacts.get(BLESSING, ()):
         # Without thresholds, the model is neither blessed nor refused.
@@ -195,11 +182,7 @@ def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Fact
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Sends the notification; returns the exit code, which is always 0.
-
-    Args:
-      argv: Command line without the program's name; None for that of this process.
-    """
+    """Sends the notification; returns the exit code, which is always 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--settings", required=True, type=json.loads)

@@ -61,17 +61,13 @@ class Facts:
     """What a message says about a run. Empty values are left out.
 
     Attributes:
-      pipeline: Name of the pipeline.
       outcome: One of the outcomes of `notify.when`.
       host: Name of the machine.
       run: Id of the run; empty if it was refused before it had one.
-      reason: Why it did not succeed.
       data: Facts about its data, such as their spans.
-      metrics: Metrics of its model.
       unusable_baseline: Why its model was not compared with the latest blessed one.
       model: Folder of its model, which is where it was pushed to if it was.
       report: Command that writes its report.
-      log: Path of its log.
     """
 
     pipeline: str
@@ -89,12 +85,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Message:
-    """A message in plain text.
+    """A message in plain text, its title in one line.
 
-    Attributes:
-      title: One line.
-      body: The text.
-      is_good: True if the run succeeded; services may show it in another color.
+    `is_good` is True if the run succeeded; services may show it in another color.
     """
 
     title: str
@@ -109,9 +102,8 @@ def find_outcome(code: int, last_outcome: str = "succeeded") -> str:
     find_outcome(0, last_outcome="failed")  # "recovered"
     ```
 
-    Args:
-      code: Exit code of the command `run`.
-      last_outcome: Outcome of the run before it, or the state of one that was ended.
+    `code` is the exit code of the command `run`, and `last_outcome` the outcome of the
+    run before it, or the state of one that was ended.
     """
     outcome = _OUTCOMES.get(code, "")
     return "recovered" if outcome == "succeeded" and last_outcome not in _GOOD else outcome

@@ -34,13 +34,9 @@ def describe_missing(variable: str) -> str:
 def send(message: Message, addresses: Sequence[str], timeout: float = TIMEOUT) -> list[str]:
     """Sends a message to several addresses at once.
 
-    Args:
-      message: The message.
-      addresses: Addresses in the form of apprise, such as `json://host:8080/path`.
-      timeout: Seconds after which an address that has not answered has failed.
-
-    Returns:
-      A line for each address that failed, with its scheme and host, but no secrets.
+    Addresses are in the form of apprise, such as `json://host:8080/path`. One that has
+    not answered after `timeout` seconds has failed. Returns a line for each that
+    failed, with its scheme and host, but no secrets.
     """
     reasons = _Reasons()
     _LOGGER.addHandler(reasons)

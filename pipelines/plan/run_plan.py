@@ -37,12 +37,7 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, Trainin
 class RolePlan:
     """The training processes of one role, which differ only in their index.
 
-    Attributes:
-      role: `chief`, `worker`, `ps` or `evaluator`.
-      num_processes: Number of processes of this role.
-      does: The part of each in the training.
-      command: The command line of each.
-      writes: The outputs of each.
+    `does` is the part of each in the training, and `writes` the outputs of each.
     """
 
     role: str
@@ -149,11 +144,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     print(as_text(plan))
     ```
 
-    Args:
-      spec: The pipeline, with the values of its parameters.
-      module: The user's module.
-      target: The platform that it would run on; None for this machine, without
-        checks of its data and folders.
+    A `target` of None is this machine, without checks of its data and folders.
     """
     parameters = spec.trainer.parameters
     distribution = parameters.distribution

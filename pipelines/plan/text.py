@@ -14,11 +14,7 @@ _ADDRESSES = re.compile(r'\[("[^"]+"), (?:"[^"]+", ){2,}("[^"]+")\]')  # four or
 
 
 def as_text(plan: RunPlan) -> str:
-    """Formats a plan: one step, then each role, warnings, and the job it launches.
-
-    Args:
-      plan: The plan.
-    """
+    """Formats a plan: one step, then each role, warnings, and the job it launches."""
     rows = [
         ("pipeline", plan.pipeline),
         ("strategy", f"{plan.strategy}{f', chosen for {plan.chosen_for}' if plan.chosen_for else ''} ({plan.summary})"),

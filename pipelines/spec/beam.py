@@ -18,13 +18,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Runner:
-    """One row of the table of runners.
-
-    Attributes:
-      name: Name of the runner in Beam.
-      required: Settings that the runner needs.
-      optional: Other settings that the runner accepts.
-    """
+    """One row of the table of runners: a name in Beam, and the names of settings."""
 
     name: str
     required: tuple[str, ...] = ()
@@ -124,11 +118,7 @@ class Beam(SpecModel):
 
 
 def check_local(beam: Beam) -> None:
-    """Checks that a pipeline with this setting can run on this machine.
-
-    Raises:
-      ConfigurationError: It cannot run here.
-    """
+    """Checks that a pipeline with this setting can run on this machine."""
     if beam.runner == "dataflow":
         raise ConfigurationError(
             "beam.runner: the machines of Dataflow cannot read this machine's files, where a local run keeps its artifacts; "
@@ -144,11 +134,9 @@ def check_local(beam: Beam) -> None:
 def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path | None = None) -> list[str]:
     """Returns Beam's options as command line arguments, such as `--region=us-east1`.
 
-    Args:
-      beam: The setting.
-      image: Container image of the pipeline's steps; the default image of Dataflow's
-        machines, and of workers in containers.
-      module_folder: Folder of the user's module, for worker processes on this machine.
+    `image`, that of the pipeline's steps, is the default for Dataflow's machines and
+    for workers in containers. Worker processes on this machine import the user's module
+    from `module_folder`.
     """
     runner = RUNNERS[beam.runner]
     if beam.runner == "direct":

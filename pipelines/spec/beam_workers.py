@@ -17,12 +17,7 @@ _KEYS = {"PROCESS": "command", "EXTERNAL": "url"}
 def check(environment_type: EnvironmentType, config: Config | None) -> None:
     """Checks that a way to start workers is complete.
 
-    Args:
-      environment_type: Beam's `environment_type`.
-      config: Beam's `environment_config`; None if it is not given.
-
-    Raises:
-      ValueError: It is not; the message says what to write.
+    The message of the ValueError says what to write.
     """
     if environment_type == "LOOPBACK":
         if config is not None:
@@ -66,10 +61,7 @@ def read_config(config: Config) -> Mapping[str, Any]:
 def format_config(environment_type: str | None, config: Config | None, python_path: str | None = None) -> str | None:
     """Returns an `environment_config` as Beam reads it.
 
-    Args:
-      environment_type: Beam's `environment_type`.
-      config: The setting; None if it is not given.
-      python_path: `PYTHONPATH` of worker processes, unless the setting has one.
+    `python_path` is the `PYTHONPATH` of worker processes, unless the setting has one.
     """
     if config is None or environment_type == "DOCKER":
         return config if isinstance(config, str) else None

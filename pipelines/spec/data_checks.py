@@ -29,9 +29,6 @@ def check_data(spec: PipelineSpec) -> None:
 
     Without a transform, the columns of labels and weights are checked too: they have to
     hold finite numbers, except in rows that `data.require` leaves out.
-
-    Raises:
-      ConfigurationError: A file fails a check, or lacks a column that is needed.
     """
     _check_schema(spec.data.schema_file)
     source, path = spec.data.source
@@ -53,11 +50,7 @@ def check_data(spec: PipelineSpec) -> None:
 
 
 def check_base_model(spec: PipelineSpec) -> None:
-    """Checks that a local base model exists.
-
-    Raises:
-      ConfigurationError: It does not.
-    """
+    """Checks that a local base model exists."""
     path = spec.trainer.base_model.path
     if path in ("", LATEST_BLESSED) or "://" in path:
         return
@@ -70,15 +63,9 @@ def _read_columns(
 ) -> list[str] | None:
     """Returns the columns that all files share; None if only a run can tell.
 
-    Args:
-      source: Key of the source in the pipeline file.
-      files: Its files; for images, their folders.
-      numbers: Name of a column that has to hold numbers -> the key that says so.
-      required: Names of columns without whose values a row is left out.
-      skip_empty: True if some CSV files may have no rows.
-
-    Raises:
-      DataError: A file cannot be read, or such a column holds something else.
+    `files` of images are folders. `numbers` is name of a column that has to hold
+    numbers -> the key that says so. Without a value of `required`, a row is left out.
+    With `skip_empty`, some CSV files may have no rows.
     """
     paths = [str(file) for file in files]
     if source == "csv":
@@ -173,11 +160,7 @@ def _check_schema(schema_file: str | None) -> None:
 
 
 def list_files(data: Data) -> list[Path]:
-    """Returns the files of a local source, of all spans to read; for images, folders.
-
-    Raises:
-      ConfigurationError: A span is not there, or as for `list_data_files`.
-    """
+    """Returns the files of a local source, in all spans to read; of images, folders."""
     name, _ = data.source
     paths = choose_spans(data).paths
     return (
@@ -188,11 +171,7 @@ def list_files(data: Data) -> list[Path]:
 
 
 def choose_spans(data: Data) -> spans.Chosen:
-    """Returns the spans of a local source that a run would read.
-
-    Raises:
-      ConfigurationError: One is not there.
-    """
+    """Returns the spans of a local source that a run would read."""
     name, source = data.source
     try:
         return spans.choose(source, data.spans_window, list_names)
@@ -212,9 +191,7 @@ def list_names(folder: str) -> list[str]:
 def list_data_files(name: str, source: str) -> list[Path]:
     """Returns the data files of a local source, sorted, without hidden files.
 
-    Args:
-      name: Key of the source in the pipeline file, for messages.
-      source: A file or a folder.
+    `source` is a file or a folder, and `name` its key in the pipeline file.
 
     Raises:
       ConfigurationError: There are no files, a file is empty or cannot be read, or the
@@ -278,11 +255,7 @@ def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
 def count_examples_and_bytes(data: Data) -> tuple[int, int] | None:
     """Counts the examples in local files, and estimates their bytes as tf.Examples.
 
-    Returns:
-      Examples and bytes; None if only a run can tell.
-
-    Raises:
-      ConfigurationError: A file cannot be read as data.
+    Returns None if only a run can tell.
     """
     name, source = data.source
     if "://" in source or name not in ("csv", "tfrecord") or (name == "tfrecord" and data.require):

@@ -13,15 +13,7 @@ class FileError(ConfigurationError):
 
 
 def resolve(path: str | Path, base: str | Path = ".") -> Path:
-    """Makes a path absolute, with `~` and symbolic links resolved.
-
-    Args:
-      path: The path.
-      base: Folder that a relative path starts from.
-
-    Raises:
-      FileError: The path is empty or not valid.
-    """
+    """Makes a path absolute, from `base`, with `~` and symbolic links resolved."""
     if not str(path):
         raise FileError("the path is empty")
     try:
@@ -31,11 +23,7 @@ def resolve(path: str | Path, base: str | Path = ".") -> Path:
 
 
 def read_text(path: str | Path) -> str:
-    """Reads a file as UTF-8 text.
-
-    Raises:
-      FileError: The file cannot be read, or is not UTF-8.
-    """
+    """Reads a file as UTF-8 text, or raises a `FileError`."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:

@@ -27,9 +27,7 @@ def load(path: str | Path) -> PipelineSpec:
     spec = loader.load("pipeline.yaml")
     ```
 
-    Raises:
-      ConfigurationError: The file cannot be read, is not YAML, or does not describe a
-        pipeline; one line for each mistake.
+    The message of a ConfigurationError has one line for each mistake.
     """
     try:
         folder = files.resolve(path).parent
@@ -55,9 +53,7 @@ def parse_parameters(arguments: Iterable[str]) -> dict[str, Scalar]:
     parse_parameters(["epochs=3", "rate=1e-3"])  # {"epochs": 3, "rate": 0.001}
     ```
 
-    Raises:
-      ConfigurationError: An argument does not have that form, or its value is a list, a
-        mapping or null.
+    Raises a ConfigurationError for a value that is a list, a mapping or null.
     """
     parameters: dict[str, Scalar] = {}
     for argument in arguments:
@@ -72,12 +68,7 @@ def parse_parameters(arguments: Iterable[str]) -> dict[str, Scalar]:
 
 
 def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSpec:
-    """Calls `spec.with_parameters`, with error messages that name the option `-p`.
-
-    Raises:
-      ConfigurationError: A value is wrong, or a name is neither a parameter nor a
-        hyperparameter.
-    """
+    """Calls `spec.with_parameters`, with error messages that name the option `-p`."""
     for hparam in set(parameters) & set(spec.trainer.hparams):
         value, default = parameters[hparam], spec.trainer.hparams[hparam]
         if type(value) is not type(default) and not (type(default) is float and type(value) is int):
@@ -107,14 +98,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
 def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None]) -> PipelineSpec:
     """Returns a copy of the pipeline with some settings of a target replaced.
 
-    Args:
-      spec: The pipeline.
-      name: Name of the target, a key of `targets.target.TARGETS`.
-      settings: Setting -> value of a command's option; None keeps the pipeline file's
-        value.
-
-    Raises:
-      ConfigurationError: A value is wrong.
+    A setting that is None keeps the pipeline file's value.
     """
     target = getattr(spec.targets, name)
     changes = {setting: value for setting, value in settings.items() if value is not None}
@@ -137,12 +121,8 @@ def explain(
     """Returns the location and a message for each mistake that pydantic found.
 
     A message names the key, what is wrong with its value and what is allowed.
-
-    Args:
-      error: The error that pydantic raised.
-      model: The model that was validated.
-      document: The value that was validated.
-      also_allowed: Keys that are allowed at the top level besides the model's fields.
+    `document` is the value that was validated, and `also_allowed` has keys that are
+    allowed at the top level besides the model's fields.
     """
     mistakes = []
     for problem in error.errors():

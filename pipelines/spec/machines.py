@@ -24,10 +24,8 @@ _FACTORS = {
 def number(quantity: str) -> Decimal:
     """Converts a Kubernetes quantity to a number: `500m` is 0.5, `2Gi` is 2147483648.
 
-    Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-
-    Raises:
-      ValueError: It is not a quantity.
+    Raises a ValueError for anything else. Source:
+    https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
     match = _QUANTITY.match(quantity)
     if not match:
@@ -97,21 +95,14 @@ SMALL = MachineSpec(cpu="500m", memory="1536Mi")
 
 
 def machine_of(resources: Mapping[str, MachineSpec], name: str) -> MachineSpec:
-    """Returns the machine of a component or training role; by default, `default`.
-
-    Args:
-      resources: Component or training role -> machine.
-      name: Name of the component or training role.
-    """
+    """Returns the machine of a component or training role; by default, `default`."""
     return resources.get(name) or resources.get(DEFAULT) or MachineSpec()
 
 
 def machine_of_waiting_step(resources: Mapping[str, MachineSpec]) -> MachineSpec:
     """Returns the machine of a Trainer's step that waits while other machines train.
 
-    Args:
-      resources: Component or training role -> machine. What `TrainerStep` leaves out is
-        small.
+    What `TrainerStep` leaves out is small.
     """
     machine = resources.get(TRAINER_STEP, SMALL)
     return machine.model_copy(update={"cpu": machine.cpu or SMALL.cpu, "memory": machine.memory or SMALL.memory})

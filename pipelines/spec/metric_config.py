@@ -32,13 +32,7 @@ ONE_CLASS_OR_TOP_K = ("top_k", "class_id")
 def check_one_number(name: str, config: dict[str, Any]) -> None:
     """Checks that a metric is a single number, which TFMA can compare with a threshold.
 
-    Args:
-      name: The metric's class.
-      config: Arguments of the class.
-
-    Raises:
-      ValueError: The metric has other results, or TFMA would look for the number in the
-        wrong place.
+    Raises a ValueError also if TFMA would look for the number in the wrong place.
     """
     leave_out = "leave out lower_bound, upper_bound and change"
     if name in _NOT_ONE_NUMBER:

@@ -53,10 +53,7 @@ class ParameterModel(SpecModel):
 def make_model(name: str, groups: Sequence[type], module: str) -> type[ParameterModel]:
     """Returns a model with a field for each parameter that `groups` declare, in order.
 
-    Args:
-      name: Name of the model.
-      groups: Dataclasses of parameters, such as `parameters.GROUPS`.
-      module: Name of the module that the model is assigned in.
+    `module` is the name of the module that the model is assigned in.
     """
     declared: dict[str, Any] = {each.name: (_annotation(each), _field(each)) for each in declarations(*groups)}
     return create_model(name, __base__=ParameterModel, __module__=module, __doc__=ParameterModel.__doc__, **declared)

@@ -32,7 +32,6 @@ class Module:
 
     Attributes:
       name: Name that it is imported under.
-      file: The file that defines it.
       folder: The folder to import it from; None for an installed module.
       train: Name of the function that trains: `build_model` or `run_fn`.
       data: Files and folders of the pipeline's data and results; not part of the
@@ -74,9 +73,6 @@ def find(spec: PipelineSpec) -> Module:
     ```python
     module = user_module.find(loader.load("pipeline.yaml"))
     ```
-
-    Raises:
-      ConfigurationError: The module does not exist, is not Python, or lacks a function.
     """
     if spec.module.endswith(".py"):
         file = Path(spec.module)
@@ -138,11 +134,7 @@ def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
 
 
 def _read_names(file: Path) -> module_lib.TopLevelNames:
-    """Returns the names that a module defines.
-
-    Raises:
-      ConfigurationError: The file cannot be read, or is not Python source.
-    """
+    """Returns the names that a module defines."""
     if file.suffix != ".py":
         raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
     try:

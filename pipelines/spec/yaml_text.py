@@ -21,8 +21,7 @@ _NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that paths and protoco
 class TextError(ValueError):
     """A text is not YAML, or holds something that a pipeline file may not have.
 
-    Attributes:
-      line: The line of the mistake, counted from 1.
+    `line` is the line of the mistake, counted from 1.
     """
 
     def __init__(self, line: int, message: str):
@@ -143,15 +142,7 @@ class _Converter:
         self._lines = lines
 
     def convert(self, node: yaml.Node, location: Location) -> Any:
-        """Returns the value of a node.
-
-        Args:
-          node: The node.
-          location: Location of the node in the document.
-
-        Raises:
-          TextError: The node, or one below it, is not allowed.
-        """
+        """Returns the value of a node at a location, or raises a TextError."""
         if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
             entries = self._collect_entries(node)
             return {name: self._convert_item(name, key, value, location) for name, (key, value) in entries.items()}

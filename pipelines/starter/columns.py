@@ -21,7 +21,6 @@ class Column:
     """A column of the data.
 
     Attributes:
-      name: Its name.
       values: A value for each row: an int, a float, a str, or bytes that are not text;
         a tuple where a row has several, None where it has none.
       is_moment: True if the integers stand for moments.
@@ -49,12 +48,8 @@ def read(source: str, files: Sequence[Path]) -> list[Column]:
     read("csv", [Path("data.csv")])[0].values  # [3, None, 5]
     ```
 
-    Args:
-      source: `csv`, `parquet` or `tfrecord`.
-      files: Local files of this kind.
-
-    Raises:
-      DataError: A file cannot be read.
+    `source` is `csv`, `parquet` or `tfrecord`. Raises a DataError for a file that
+    cannot be read.
     """
     readers = {"csv": _read_csv, "parquet": _read_parquet, "tfrecord": _read_tfrecord}
     return readers[source]([str(file) for file in files])

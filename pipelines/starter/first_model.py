@@ -43,16 +43,12 @@ class FirstModel:
 
 
 def choose(columns: Sequence[Column], label: str) -> FirstModel:
-    """Chooses a first model.
+    """Chooses a first model, which predicts the column `label`.
 
     ```python
     choose(columns.read("csv", [Path("iris.csv")]), "species").classes
     # Counter({"setosa": 50, "versicolor": 50, "virginica": 50})
     ```
-
-    Args:
-      columns: The data.
-      label: Name of the column to predict.
 
     Raises:
       ConfigurationError: The column is missing, or no other column can predict it.

@@ -21,16 +21,11 @@ _MAX_CHARS = 40  # of a text in the row that is shown
 
 
 def render(model: FirstModel, **settings: Any) -> dict[str, str]:
-    """Returns the files of a project with a first model.
+    """Returns the files of a project with a first model, name -> text.
 
-    Args:
-      model: The first model.
-      **settings: What the templates need besides: `name` of the pipeline, `folder` of
-        the project, `source` and `data`, the key and the path of the data in the
-        pipeline file, and `is_sample`, True if they are the sample.
-
-    Returns:
-      Name of a file -> its text.
+    `settings` are what the templates need besides: `name` of the pipeline, `folder` of
+    the project, `source` and `data`, the key and the path of the data in the pipeline
+    file, and `is_sample`, True if they are the sample.
     """
     # Python and YAML are not escaped as HTML is.
     environment = jinja2.Environment(  # noqa: S701
@@ -68,15 +63,9 @@ def write_sample(file: Path) -> Path:
 
 
 def copy_example(example: str, folder: str, name: str) -> dict[str, str]:
-    """Returns the files of an example, with the name and the folder of a new project.
+    """Returns the files of an example, name -> text, for a new project.
 
-    Args:
-      example: Its name.
-      folder: The project's folder.
-      name: Name of the pipeline.
-
-    Returns:
-      Name of a file -> its text.
+    They have its `folder`, and `name` as that of the pipeline.
     """
     files = {}
     for path in sorted((EXAMPLES / example).glob("*.*")):

@@ -74,18 +74,8 @@ def compile_with_tfx(
 ) -> Compiled:
     """Compiles a pipeline with TFX, and its Trainers with the settings of the target.
 
-    Args:
-      pipeline: The pipeline.
-      image: Container image of all steps.
-      resources: Component or training role -> machine.
-      defaults: As in `merge_defaults`.
-      make_launcher: As in `configured_trainers`.
-      checkpoint_dir: As in `configured_trainers`.
-      schema_2_1: True for the schema 2.1.0 of open-source Kubeflow Pipelines, False for
-        2.0.0 of Vertex AI.
-
-    Raises:
-      ConfigurationError: The pipeline cannot run there.
+    `schema_2_1` is True for the schema 2.1.0 of open-source Kubeflow Pipelines, False
+    for 2.0.0 of Vertex AI; see `merge_defaults` and `configured_trainers` for others.
     """
     components = {component.id: component for component in pipeline.components}
     check_resources(resources, components)
@@ -171,16 +161,7 @@ def built_pipeline(
 ) -> Iterator[tuple[pipeline_lib.Pipeline, dict[str, Any]]]:
     """Builds the TFX pipeline of a pipeline file, with its module importable.
 
-    Args:
-      spec: The pipeline.
-      module: The user's module.
-      pipeline_root: Address that artifacts are written under.
-      image: Container image of all steps.
-      enable_cache: True if steps whose inputs have not changed take their outputs from
-        an earlier run.
-
-    Yields:
-      The TFX pipeline, and the defaults of its parameters by name.
+    Yields the pipeline, and the defaults of its parameters by name.
     """
     push_directory = spec.push.directory if spec.push else None
     paths = tfx_pipeline.PipelinePaths(
@@ -207,19 +188,13 @@ def configured_trainers(
 ) -> Iterator[list[str]]:
     """Temporarily sets `launcher` and `checkpoint_dir` where unset.
 
-    Args:
-      pipeline: The pipeline.
-      resources: Component or training role -> machine.
-      make_launcher: Key of `resources` -> settings of the launcher that trains on that
-        machine, which say where training runs.
-      checkpoint_dir: Folder of checkpoints; None for the Trainer's own default. A
-        Trainer whose id is not `Trainer` gets a subfolder: two that train alike would
-        continue each other's state.
-      defaults: Defaults of pipeline parameters.
+    `make_launcher` turns a key of `resources` into the settings of the launcher that
+    trains on that machine, which say where training runs. A `checkpoint_dir` of None is
+    the Trainer's own default. A Trainer whose id is not `Trainer` gets a subfolder: two
+    that train alike would continue each other's state.
 
-    Yields:
-      The ids of Trainers and Tuners that train in their own steps. The defaults of
-      parameters decide this, so that each step gets the machine that it needs.
+    Yields the ids of Trainers and Tuners that train in their own steps. The defaults of
+    parameters decide this, so that each step gets the machine that it needs.
     """
     trainers = [component for component in pipeline.components if isinstance(component, TRAINING)]
     before = {trainer.id: dict(trainer.spec.exec_properties) for trainer in trainers}
@@ -252,16 +227,9 @@ def configured_trainers(
 def fingerprinted_queries(pipeline: pipeline_lib.Pipeline) -> Iterator[list[str]]:
     """Temporarily adds fingerprints to the cache keys of ExampleGens without files.
 
-    Those of a pipeline file have them already.
-
-    Args:
-      pipeline: The pipeline.
-
-    Yields:
-      The ids of those that declare no version of their data, and so must run each time.
-
-    Raises:
-      ConfigurationError: An ExampleGen declares an invalid version.
+    Those of a pipeline file have them already. Yields the ids of those that declare no
+    version of their data, and so must run each time. Raises a ConfigurationError if one
+    declares an invalid version.
     """
     queries = [component for component in pipeline.components if _reads_no_files(component)]
     unversioned = [query.id for query in queries if data_version.find(query) is None]
@@ -299,11 +267,7 @@ def find_pushers(pipeline: pipeline_lib.Pipeline) -> list[str]:
 
 
 def warn_of_uncached(unversioned: Sequence[str]) -> tuple[str, ...]:
-    """Returns a warning for each ExampleGen that runs each time.
-
-    Args:
-      unversioned: Ids of ExampleGens that declare no version of their data.
-    """
+    """Returns a warning for each ExampleGen without a version, which runs each time."""
     return tuple(
         f"{name}: declares no data_version, so that it runs each time, and everything after it too; if you know when its "
         "data change, write a data_version in its class (docs/data.md)"
@@ -344,15 +308,7 @@ def machine_of_step(
 
 
 def check_resources(resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode]) -> None:
-    """Checks that machines are set only for components that the pipeline has.
-
-    Args:
-      resources: Component or training role -> machine.
-      components: The pipeline's components.
-
-    Raises:
-      ConfigurationError: A machine is set for another name.
-    """
+    """Checks that machines are set only for components that the pipeline has."""
     trains = any(isinstance(component, TRAINING) for component in components.values())
     allowed = {*components, DEFAULT, PARAMETER_SERVER, TRAINER_STEP, *([TRAINER] if trains else [])}
     for name in resources:
@@ -367,13 +323,8 @@ def check_resources(resources: Mapping[str, MachineSpec], components: Mapping[st
 def merge_defaults(components: Mapping[str, base_node.BaseNode], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the default of each pipeline parameter, by name.
 
-    Args:
-      components: The pipeline's components.
-      defaults: Defaults that replace those of the RuntimeParameters.
-
-    Raises:
-      ConfigurationError: The pipeline has no such parameter, or has two defaults for
-        one.
+    `defaults` replace those of the RuntimeParameters. Raises a ConfigurationError if
+    the pipeline has no such parameter, or has two defaults for one.
     """
     given, own = dict(defaults or {}), _runtime_defaults(components)
     for name in given:

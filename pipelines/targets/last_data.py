@@ -15,10 +15,5 @@ class LastData(resolver.ResolverStrategy):
     """
 
     def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        """Returns the artifact that was written last, if any.
-
-        Args:
-          store: The ML Metadata store.
-          input_dict: All anomalies, as `ANOMALIES`.
-        """
+        """Returns the artifact of `ANOMALIES` that was written last, if any."""
         return {ANOMALIES: sorted(input_dict[ANOMALIES], key=lambda artifact: artifact.id)[-1:]}

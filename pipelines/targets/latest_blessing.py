@@ -21,12 +21,7 @@ class LatestBlessing(resolver.ResolverStrategy):
     """
 
     def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        """Returns the model and its blessing, or none.
-
-        Args:
-          store: The ML Metadata store.
-          input_dict: All models and all blessings, as `MODEL` and `BLESSING`.
-        """
+        """Returns a model of `MODEL` and its blessing of `BLESSING`, or none."""
         models = {model.id: model for model in input_dict[MODEL] if not model.get_int_custom_property(WITHDRAWN)}
         blessings = {blessing.id: blessing for blessing in input_dict[BLESSING] if _is_positive(blessing)}
         events = store.get_events_by_artifact_ids(list(blessings)) if blessings else []

@@ -57,9 +57,7 @@ _BLESSING_RESOLVER, _MODEL_RESOLVER = "-model-blessing-resolver", "-model-resolv
 def make_command(module: str, version: str = __version__) -> list[str]:
     """Returns the command of a step: `python -m MODULE`, and a check of the image.
 
-    Args:
-      module: The module to run.
-      version: The version of this package that the image has to have.
+    `version` is that of this package, which the image has to have.
     """
     return ["python", "-c", _START.format(module=module, version=version)]
 
@@ -67,9 +65,7 @@ def make_command(module: str, version: str = __version__) -> list[str]:
 def with_defaults(pipeline: Document, defaults: Mapping[str, Any]) -> Document:
     """Restores the defaults of pipeline parameters, which TFX loses.
 
-    Args:
-      pipeline: The pipeline.
-      defaults: Name of a parameter -> its default; None if each run must set it.
+    A default of None means that each run must set the parameter.
     """
     pipeline = copy.deepcopy(pipeline)
     for name, parameter in pipeline["root"].get("inputDefinitions", {}).get("parameters", {}).items():
@@ -84,9 +80,8 @@ def with_dependencies_of_resolvers(pipeline: Document, upstream: Mapping[str, Se
     Its tasks of a resolver wait for nothing, and what waits for the resolver of the
     latest blessed model waits for a task that is not there: that one has two tasks.
 
-    Args:
-      pipeline: The pipeline, as TFX compiles it.
-      upstream: Id of a resolver -> ids of the nodes that it waits for.
+    `pipeline` is as TFX compiles it; `upstream` is id of a resolver -> ids of the nodes
+    that it waits for.
     """
     pipeline = copy.deepcopy(pipeline)
     tasks = _get_tasks(pipeline)
@@ -140,9 +135,7 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
     TFX's driver does this on other platforms. The result is a parameter of the
     ExampleGen, so that changed files change the key in Kubeflow's cache.
 
-    Args:
-      pipeline: The pipeline.
-      drivers: Task name of an ExampleGen -> dotted path of its driver's class.
+    `drivers` is task name of an ExampleGen -> dotted path of its driver's class.
     """
     pipeline = copy.deepcopy(pipeline)
     tasks, components = _get_tasks(pipeline), pipeline["components"]
@@ -176,9 +169,7 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
 def with_schedule_time(pipeline: Document, names: Iterable[str]) -> Document:
     """Passes the scheduled time of the run to ExampleGens on Vertex AI.
 
-    Args:
-      pipeline: The pipeline, of the schema 2.0.0.
-      names: Task names of the ExampleGens.
+    The pipeline is of the schema 2.0.0, and `names` are those of tasks.
     """
     pipeline = copy.deepcopy(pipeline)
     for name in names:
@@ -196,14 +187,8 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
     artifact of it. An importer can only read inputs of its own pipeline, so it gets a
     nested pipeline around it.
 
-    Args:
-      pipeline: The pipeline.
-      image: Container image of the step.
-      metadata_service: `host:port` of Kubeflow's metadata store.
-      pipeline_root: Address that artifacts are written under.
-
-    Raises:
-      ConfigurationError: The pipeline has another kind of resolver.
+    `image` is that of the step, and `metadata_service` the `host:port` of Kubeflow's
+    metadata store. Another kind of resolver raises a ConfigurationError.
     """
     pipeline = copy.deepcopy(pipeline)
     tasks = _get_tasks(pipeline)
@@ -308,12 +293,7 @@ def without_cache(pipeline: Document, tasks: Sequence[str]) -> Document:
 
 
 def with_resources(pipeline: Document, resources: Mapping[str, Document]) -> Document:
-    """Sets the resources of tasks.
-
-    Args:
-      pipeline: The pipeline.
-      resources: Name of a task -> a ResourceSpec; other tasks keep their resources.
-    """
+    """Sets the resources of tasks, name -> ResourceSpec; other tasks keep theirs."""
     pipeline = copy.deepcopy(pipeline)
     for name, resource_spec in resources.items():
         executor = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))
@@ -324,11 +304,8 @@ def with_resources(pipeline: Document, resources: Mapping[str, Document]) -> Doc
 def with_requested_gpus(pipeline: Document, tasks: Sequence[str]) -> Document:
     """Tells tasks that train how many GPUs their containers request.
 
-    They fail if TensorFlow does not see them.
-
-    Args:
-      pipeline: The pipeline, with the resources of its tasks.
-      tasks: Names of the tasks that train.
+    They fail if TensorFlow does not see them. The pipeline has to have the resources of
+    its tasks.
     """
     variables: dict[str, dict[str, str]] = {}
     for name in tasks:
@@ -341,12 +318,7 @@ def with_requested_gpus(pipeline: Document, tasks: Sequence[str]) -> Document:
 
 
 def with_environment(pipeline: Document, variables: Mapping[str, Mapping[str, str]]) -> Document:
-    """Gives the containers of some tasks environment variables.
-
-    Args:
-      pipeline: The pipeline.
-      variables: Name of a task -> name of a variable -> its value.
-    """
+    """Sets environment variables of some containers: task -> variable -> value."""
     pipeline = copy.deepcopy(pipeline)
     for name, values in variables.items():
         container = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))["container"]
@@ -359,11 +331,7 @@ def with_environment(pipeline: Document, variables: Mapping[str, Mapping[str, st
 def with_retries(pipeline: Document, tasks: Sequence[str], max_retries: int, **backoff: Any) -> Document:
     """Sets how often some tasks are tried again when they fail.
 
-    Args:
-      pipeline: The pipeline.
-      tasks: Names of the tasks.
-      max_retries: Number of further tries.
-      **backoff: Further fields of a RetryPolicy, such as `backoffDuration`.
+    `backoff` has further fields of a RetryPolicy, such as `backoffDuration`.
     """
     pipeline = copy.deepcopy(pipeline)
     for name in tasks:
@@ -374,12 +342,8 @@ def with_retries(pipeline: Document, tasks: Sequence[str], max_retries: int, **b
 def with_exit_step(pipeline: Document, name: str, container: Document) -> Document:
     """Adds a step that runs when all others have ended, however they ended.
 
-    As kfp's `dsl.ExitHandler`, it puts the others into a pipeline within this one.
-
-    Args:
-      pipeline: The pipeline.
-      name: Name of the step.
-      container: Its container, without what tells it the run: `--run-id` is added.
+    As kfp's `dsl.ExitHandler`, it puts the others into a pipeline within this one. It
+    adds `--run-id` to the container, which tells it the run.
 
     Raises:
       ConfigurationError: A component has that name, or that of the pipeline within.
@@ -452,11 +416,7 @@ def _make_legal_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def check_references(pipeline: Document) -> None:
-    """Checks that tasks depend on tasks of the same pipeline.
-
-    Raises:
-      ConfigurationError: A task depends on another.
-    """
+    """Checks that tasks depend on tasks of the same pipeline."""
     for dag in _iterate_dags(pipeline):
         for name, task in dag["tasks"].items():
             inputs = task.get("inputs", {})
@@ -471,11 +431,7 @@ def check_references(pipeline: Document) -> None:
 
 
 def check(pipeline: Document) -> None:
-    """Checks for features that the backend of Kubeflow Pipelines refuses or ignores.
-
-    Raises:
-      ConfigurationError: The pipeline has such a feature.
-    """
+    """Checks for features that the backend of Kubeflow Pipelines refuses or ignores."""
     check_references(pipeline)
     for dag in _iterate_dags(pipeline):
         for name, task in dag["tasks"].items():

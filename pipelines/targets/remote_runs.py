@@ -20,7 +20,6 @@ class RemoteTask:
     """A task of a run: a step of the pipeline.
 
     Attributes:
-      name: Its name.
       state: The platform's word for its state, in lower case.
       seconds: Duration; None if it has not ended, or is unknown.
       error: Why it failed; empty if it did not.
@@ -37,8 +36,6 @@ class RemoteRun:
     """A run on a platform.
 
     Attributes:
-      id: Its id, which `show` and `cancel` take.
-      name: Its name, as people see it.
       state: The platform's word for its state, in lower case.
       started: Unix time at which it was created; None if unknown.
       seconds: Duration; None if it has not ended.
@@ -62,8 +59,6 @@ class RemoteSchedule:
     """A schedule on a platform, which runs a pipeline repeatedly.
 
     Attributes:
-      id: Its id, which `pause`, `resume` and `delete` take.
-      name: Its name, as people see it.
       state: The platform's word for its state, in lower case.
       cron: When it runs, as the platform writes it.
       next_run: Unix time of its next run; None if unknown.
@@ -77,43 +72,26 @@ class RemoteSchedule:
 
 
 class RemoteRuns(abc.ABC):
-    """The runs and schedules on a platform."""
+    """The runs and schedules on a platform.
+
+    Methods raise a ConfigurationError if the platform refuses, or does not answer.
+    """
 
     @abc.abstractmethod
     def list_runs(self, limit: int) -> list[RemoteRun]:
-        """Returns runs, the latest first.
-
-        Args:
-          limit: Maximum number of runs.
-
-        Raises:
-          ConfigurationError: The platform refuses, or does not answer.
-        """
+        """Returns at most `limit` runs, the latest first."""
 
     @abc.abstractmethod
     def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
         """Returns a run with its parameters and tasks.
 
-        Args:
-          run_id: Id of the run.
-          patience_seconds: How long to retry while there is no answer.
-
-        Raises:
-          ConfigurationError: There is no such run, or the platform refuses.
+        Retries for `patience_seconds` while there is no answer.
         """
 
     def follow(self, run_id: str, report: Callable[[str], None]) -> bool:
-        """Follows a run to its end.
+        """Follows a run to its end, and returns True if it has succeeded.
 
-        Args:
-          run_id: Id of the run.
-          report: Called with a line for each new state of a task, and for the end.
-
-        Returns:
-          True if the run has succeeded.
-
-        Raises:
-          ConfigurationError: The platform refuses, or does not answer for long.
+        `report` is called with a line for each new state of a task, and for the end.
         """
         seen: set[tuple[str, str]] = set()
         while True:
@@ -131,28 +109,17 @@ class RemoteRuns(abc.ABC):
 
     @abc.abstractmethod
     def cancel(self, run_id: str) -> None:
-        """Asks the platform to end a run.
-
-        Raises:
-          ConfigurationError: There is no such run, it has ended, or the platform
-            refuses.
-        """
+        """Asks the platform to end a run, which must not have ended."""
 
     @abc.abstractmethod
     def list_schedules(self, limit: int) -> list[RemoteSchedule]:
-        """Returns schedules, the latest first.
-
-        Raises:
-          ConfigurationError: The platform refuses, or does not answer.
-        """
+        """Returns at most `limit` schedules, the latest first."""
 
     @abc.abstractmethod
     def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
         """Pauses, resumes or deletes a schedule; runs that it has started go on.
 
-        Raises:
-          ConfigurationError: There is no such schedule, the platform refuses, or it
-            would end a run that is in progress.
+        Raises a ConfigurationError if it would end a run that is in progress.
         """
 
 

@@ -52,12 +52,7 @@ class Package(Protocol):
 
 @dataclass(frozen=True)
 class Submitted:
-    """A submitted run, or a schedule of runs.
-
-    Attributes:
-      id: Id or resource name on the platform.
-      address: Its page in a browser.
-    """
+    """A submitted run, or a schedule of runs; `address` is its page in a browser."""
 
     id: str
     address: str
@@ -115,11 +110,8 @@ class Target(abc.ABC, Generic[SettingsT]):
     def validate(self) -> SettingsT:
         """Checks that the pipeline can run there, without TFX and TensorFlow.
 
-        Returns:
-          The settings of the target.
-
-        Raises:
-          ConfigurationError: It cannot; the message says what to write instead.
+        Returns the settings of the target. The ConfigurationError says what to write
+        instead.
         """
 
     def find_warnings(self) -> list[str]:
@@ -160,13 +152,9 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
-        """Checks that command-line options go together.
+        """Checks that options, this target's and those of all targets, go together.
 
-        Args:
-          options: Name -> value, of this target's options and those of all targets.
-
-        Raises:
-          ConfigurationError: They do not.
+        Raises a ConfigurationError if they do not. `options` is name -> value.
         """
         return
 
@@ -181,15 +169,9 @@ class RemoteTarget(Target[RemoteSettingsT]):
     ) -> Package:
         """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
-        Args:
-          pipeline: The pipeline; its components must be importable in the image.
-          settings: Settings of the target.
-          resources: Component -> machine.
-          defaults: Defaults of pipeline parameters; None for those of its
-            RuntimeParameters.
-
-        Raises:
-          ConfigurationError: The pipeline cannot run there.
+        Its components must be importable in the image. `resources` is component ->
+        machine. `defaults` of pipeline parameters replace those of its
+        RuntimeParameters. Raises a ConfigurationError if the pipeline cannot run there.
         """
 
     def count_devices(self) -> int:
@@ -203,16 +185,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
         return accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
 
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
-        """Compiles the pipeline. Values of its parameters become their defaults.
-
-        Args:
-          module: The user's module, which the container image holds.
-          enable_cache: True if steps whose inputs have not changed take their outputs
-            from an earlier run.
-
-        Raises:
-          ConfigurationError: The pipeline cannot run there.
-        """
+        """Compiles the pipeline. Values of its parameters become their defaults."""
         from tfx_distribute.pipelines.targets import compiler
 
         settings = self.settings
@@ -224,28 +197,18 @@ class RemoteTarget(Target[RemoteSettingsT]):
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads a compiled pipeline and runs it.
 
-        Args:
-          package: The compiled pipeline.
-          arguments: Pipeline parameters of the run; others take their defaults.
-          wait: True to follow the run to its end.
-          report: Called with each line for the user.
-
-        Returns:
-          False if the run was followed to its end and failed; else True.
-
-        Raises:
-          ConfigurationError: The platform refuses it.
+        Parameters that are not in `arguments` take their defaults. `report` gets each
+        line for the user. With `wait`, follows the run to its end, and returns False if
+        it failed; else returns True. Raises a ConfigurationError if the platform
+        refuses it.
         """
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the platform, to list, show and cancel runs.
 
-        Args:
-          options: Command-line options of `run_options`, by parameter name.
-
-        Raises:
-          ConfigurationError: The platform does not answer, or refuses.
+        `options` are the command-line options of `run_options`, by parameter name.
+        Raises a ConfigurationError if the platform does not answer, or refuses.
         """
         from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -288,13 +251,8 @@ def schedule_options() -> tuple[click.Option, ...]:
 def check_schedule_options(options: Mapping[str, Any], of_schedule: Sequence[str], of_one_run: Sequence[str]) -> None:
     """Checks that options of one run and those of a schedule are not mixed.
 
-    Args:
-      options: Command-line options, by parameter name.
-      of_schedule: Names of those that go with `cron`.
-      of_one_run: Names of those that do not.
-
-    Raises:
-      ConfigurationError: They are, or `cron` has another number of fields.
+    Those of `of_schedule` go with `cron`, which has five fields; those of `of_one_run`
+    do not.
     """
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -312,11 +270,7 @@ def check_schedule_options(options: Mapping[str, Any], of_schedule: Sequence[str
 
 
 def get_remote(name: str) -> type[RemoteTarget[Any]]:
-    """Returns the class of a target that pipelines are compiled for.
-
-    Raises:
-      ConfigurationError: There is no target of that name, or it compiles nothing.
-    """
+    """Returns the class of a target that pipelines are compiled for."""
     target = target_names.get(name)
     if not issubclass(target, RemoteTarget):
         from tfx_distribute.trainer_module.errors import ConfigurationError

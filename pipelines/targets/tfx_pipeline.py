@@ -92,13 +92,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
 
     The Trainer's parameters become pipeline parameters (`RuntimeParameter`). TFX loses
     defaults that are 0 or empty, so a runner must pass all of `get_parameter_values`.
-
-    Args:
-      spec: The pipeline.
-      module: The user's module; importable where the components run.
-      paths: Folders, addresses and the image of the pipeline.
-      enable_cache: True if nodes with unchanged inputs take their outputs from an
-        earlier run.
+    The module has to be importable where the components run.
 
     Raises:
       ConfigurationError: The user's ExampleGen cannot be made, or changes values.
@@ -254,11 +248,8 @@ def get_parameter_values(spec: PipelineSpec) -> dict[str, int | float | str]:
 def add_to_cache_key(component: base_component.BaseComponent, content: str) -> None:
     """Makes a component run again after its files or installed packages have changed.
 
-    Sets an execution property, which executors ignore.
-
-    Args:
-      component: The component.
-      content: Text that changes with the files that it reads besides its inputs.
+    Sets an execution property, which executors ignore, to `content`: text that changes
+    with the files that the component reads besides its inputs.
     """
     properties = {"environment": fingerprint.environment(), "content": content}
     component.spec.exec_properties[FINGERPRINT] = json.dumps(properties, sort_keys=True)
@@ -267,9 +258,7 @@ def add_to_cache_key(component: base_component.BaseComponent, content: str) -> N
 def fingerprint_example_gen(component: base_node.BaseNode, module: str | None = None) -> str:
     """Fingerprints the code of an ExampleGen, and the version that it declares.
 
-    Args:
-      component: The ExampleGen.
-      module: Name of the module that makes it; None for that of its class.
+    `module` is the name of the module that makes it; None for that of its class.
     """
     name = module or type(component).__module__
     file = getattr(sys.modules.get(name), "__file__", None)
@@ -383,9 +372,6 @@ def _import_base_model(path: str) -> importer.Importer:
     The artifact has a fingerprint of the model's weights, so that the Trainer runs
     again if they change in the same place. That of a model at an address is not known
     here.
-
-    Raises:
-      ConfigurationError: There is no such model.
     """
     properties = {} if "://" in path else {FINGERPRINT: location.fingerprint(path)}
     return importer.Importer(source_uri=path, artifact_type=standard_artifacts.Model, custom_properties=properties).with_id(
@@ -447,10 +433,8 @@ def _keys(kind: str, features: str | dict[str, str] | None) -> dict[str, Any]:
 def make_metrics_specs(metrics: Mapping[str, Metric], outputs: Sequence[str] = ()) -> list[tfma.MetricsSpec]:
     """Returns TFMA's configuration of metrics and their thresholds.
 
-    Args:
-      metrics: Name of a metric -> its thresholds.
-      outputs: Outputs of the model that have labels of their own. With several, each
-        metric names its own.
+    `outputs` are those of the model that have labels of their own. With several, each
+    metric names its own.
     """
     output_of = {name: metric.output_name or (outputs[0] if outputs else "") for name, metric in metrics.items()}
     configs: dict[str, list[tfma.MetricConfig]] = {output: [] for output in output_of.values()}
@@ -515,11 +499,7 @@ def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
 
 
 def _check_metric_arguments(name: str, config: tfma.MetricConfig) -> None:
-    """Checks that a metric can be made, which TFMA does only after the training.
-
-    Raises:
-      ConfigurationError: It cannot.
-    """
+    """Checks that a metric can be made, which TFMA does only after the training."""
     try:
         metric_specs.metric_instance(config)
     except Exception as error:

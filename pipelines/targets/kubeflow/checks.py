@@ -16,14 +16,7 @@ IMPORTED_SCHEMES = ("gs://", "s3://", "minio://")
 
 
 def validate(spec: PipelineSpec) -> KubeflowSettings:
-    """Checks that a pipeline can run on Kubeflow.
-
-    Returns:
-      The settings of Kubeflow in the pipeline file.
-
-    Raises:
-      ConfigurationError: It cannot run there; the message says what to write instead.
-    """
+    """Checks that a pipeline can run on Kubeflow, and returns its settings for it."""
     settings = spec.targets.find(KubeflowSettings)
     if settings is None:
         raise ConfigurationError("targets.kubeflow: is missing; write at least its image and pipeline_root")
@@ -71,12 +64,7 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
 
 
 def find_warnings(spec: PipelineSpec, settings: KubeflowSettings) -> list[str]:
-    """Returns which devices are idle, and that notifications are not sent.
-
-    Args:
-      spec: The pipeline.
-      settings: Its settings of Kubeflow.
-    """
+    """Returns which devices are idle, and that notifications are not sent."""
     worker = machine_of(spec.resources, TRAINER)
     warnings = machine_checks.warn_of_idle_devices(worker, spec.trainer.parameters.distribution)
     variables = {variable for secret in settings.secrets for variable in secret.env}

@@ -51,11 +51,8 @@ class _Client(kfp.Client):
     def call(self, service: str, operation: str, *arguments: str) -> Any:
         """Calls an operation of the API, with a time limit.
 
-        Args:
-          service: Name of the service, such as `run`.
-          operation: Name of the operation as kfp 2.5 has it; later versions put the
-            name of its service in front.
-          *arguments: Arguments of the operation.
+        `operation` is as kfp 2.5 has it; later versions put the name of its service in
+        front, such as `run`.
         """
         operations = vars(getattr(self, f"{service}s"))
         function = operations.get(operation) or operations[f"{service}_service_{operation}"]
@@ -71,17 +68,9 @@ class KubeflowRuns(RemoteRuns):
     succeeded = runs.follow(submitted.id, print)
     ```
 
-    Args:
-      host: Address of the API; None for the one that kfp finds.
-      namespace: Namespace of the user's runs in a multi-user installation.
-      existing_token: Token to log in with.
-
-    Attributes:
-      client: kfp's client.
-      namespace: Namespace of the user's runs; None in an installation for one user.
-
-    Raises:
-      ConfigurationError: The API does not answer, or refuses the credentials.
+    A `host` of None is the one that kfp finds. `namespace` is that of the user's runs,
+    None in an installation for one user. Raises a ConfigurationError if the API does
+    not answer, or refuses the credentials.
     """
 
     def __init__(self, host: str | None = None, namespace: str | None = None, existing_token: str | None = None):
@@ -128,12 +117,6 @@ class KubeflowRuns(RemoteRuns):
           schedule: `cron`, with five fields, and what else the command `submit` takes
             for a schedule: `start_time`, `end_time`, `max_concurrent_run_count` and
             `no_catchup`; None to run once.
-
-        Returns:
-          The run, or the recurring run of a schedule.
-
-        Raises:
-          ConfigurationError: The API refuses it.
         """
         # The time is for people to read; two people may submit in the same second.
         version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"

@@ -32,13 +32,7 @@ BACKOFF = {"backoffDuration": "0s", "backoffFactor": 2.0, "backoffMaxDuration": 
 
 @dataclass(frozen=True)
 class Package:
-    """A compiled pipeline.
-
-    Attributes:
-      pipeline: KFP's PipelineSpec.
-      platform: The platform spec: where each step runs.
-      warnings: Warnings to show before a run.
-    """
+    """A compiled pipeline: KFP's PipelineSpec, and in `platform` where steps run."""
 
     pipeline: Mapping[str, Any]
     platform: Mapping[str, Any]
@@ -80,21 +74,11 @@ def compile_pipeline(
     resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None = None,
 ) -> Package:
-    """Compiles a TFX pipeline, from a pipeline file or written in Python.
+    """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`.
 
     Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
-    have their own.
-
-    Args:
-      pipeline: The pipeline; its components must be importable in the image.
-      settings: Settings of Kubeflow.
-      resources: Component -> machine; `default` is that of all other components, and
-        `Trainer` that of Trainers without their own, and of Tuners.
-      defaults: Defaults of pipeline parameters that replace those of its
-        RuntimeParameters.
-
-    Raises:
-      ConfigurationError: The pipeline cannot run there.
+    have their own. `default` of `resources` is the machine of all other components, and
+    `Trainer` that of Trainers without their own, and of Tuners.
     """
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
@@ -142,11 +126,8 @@ def compile_pipeline(
 class _Step:
     """Machine of a component's step, as the documents of Kubeflow describe it.
 
-    Attributes:
-      resources: The step's ResourceSpec; empty for none.
-      config: The step's entry in the platform spec.
-      spot: True if the step runs on a spot machine.
-      grace: Environment variable with the time that the step has to end in.
+    `resources` is the step's ResourceSpec, `config` its entry in the platform spec, and
+    `grace` the environment variable with the time that it has to end in.
     """
 
     resources: dict[str, Any]

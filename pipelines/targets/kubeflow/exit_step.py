@@ -15,17 +15,7 @@ MODULE = "tfx_distribute.pipelines.notify.kubeflow_step"
 
 
 def add(package: Package, spec: PipelineSpec, notify: Notify, settings: KubeflowSettings) -> Package:
-    """Adds the step to a compiled pipeline.
-
-    Args:
-      package: The compiled pipeline.
-      spec: The pipeline.
-      notify: Its section `notify`.
-      settings: Its settings of Kubeflow.
-
-    Raises:
-      ConfigurationError: A component has the step's name.
-    """
+    """Adds the step to a compiled pipeline; refuses a component with its name."""
     pipeline = dict(package.pipeline)
     metrics = spec.evaluate.metrics if spec.evaluate else {}
     step_settings = Settings(

@@ -25,13 +25,8 @@ from tfx_distribute.trainer_module.reporting import process_log
 def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machine:
     """Converts a machine of a pipeline file to the terms of Kubernetes.
 
-    Args:
-      machine: The machine in the pipeline file.
-      platform: `kubernetes` or `gke`.
-
-    Raises:
-      ConfigurationError: The platform has no such accelerator, topology or spot
-        machine.
+    Raises a ConfigurationError if the platform has no such accelerator, topology or
+    spot machine.
     """
     limits = {name: value for name, value in (("cpu", machine.cpu), ("memory", machine.memory)) if value}
     user_tolerations = [
@@ -75,11 +70,7 @@ def make_resource_spec(machine: Machine) -> Document:
 
 
 def complete_resource_spec(tfx_spec: Document) -> Document:
-    """Adds the fields that the backend reads first to a ResourceSpec of TFX.
-
-    Args:
-      tfx_spec: A ResourceSpec, as TFX's `with_platform_config` takes it.
-    """
+    """Adds the fields that the backend reads first to a ResourceSpec of TFX."""
     limits = {}
     if "cpuLimit" in tfx_spec:
         limits["cpu"] = f"{tfx_spec['cpuLimit']:g}"
@@ -91,13 +82,7 @@ def complete_resource_spec(tfx_spec: Document) -> Document:
 
 
 def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
-    """Returns a step's entry in the platform spec.
-
-    Args:
-      machine: The step's machine.
-      target: Settings of all steps.
-      labels: Labels of the step's pod.
-    """
+    """Returns a step's entry in the platform spec; its pod gets `labels`."""
     config: Document = {}
     if machine.node_selector:
         config["nodeSelector"] = {"labels": dict(machine.node_selector)}

@@ -13,10 +13,8 @@ NAME = "tfx-distribute-trainer"
 def make_manifests(namespace: str, service_account: str) -> str:
     """Returns a Role and its RoleBinding as YAML, for `kubectl apply -f -`.
 
-    Args:
-      namespace: Namespace of runs.
-      service_account: Service account of runs: `pipeline-runner` in a standalone
-        Kubeflow Pipelines, `default-editor` in a Kubeflow with profiles.
+    The service account of runs is `pipeline-runner` in a standalone Kubeflow Pipelines,
+    `default-editor` in a Kubeflow with profiles.
     """
     metadata = {"name": NAME, "namespace": namespace}
     api = "rbac.authorization.k8s.io"

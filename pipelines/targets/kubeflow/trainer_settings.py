@@ -17,11 +17,7 @@ def launcher(
 ) -> KubernetesSettings:
     """Returns the description of the pods that a Trainer may have to create.
 
-    Args:
-      name: Name of the pipeline.
-      resources: Component or training role -> machine.
-      settings: Settings of Kubeflow.
-      trainer: Key of `resources` that has the Trainer's machine.
+    `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
     worker = pods.make_machine(machine_of(resources, trainer), settings.platform)
     server = pods.make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
@@ -44,10 +40,6 @@ def checkpoint_dir(name: str, settings: KubeflowSettings) -> str | None:
 
     It does not depend on the run, so that a later run finds the checkpoints: its steps
     have other addresses.
-
-    Args:
-      name: Name of the pipeline.
-      settings: Settings of Kubeflow.
     """
     if settings.training_dir:
         return f"{settings.training_dir.rstrip('/')}/checkpoints"

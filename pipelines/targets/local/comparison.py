@@ -16,12 +16,7 @@ METRIC_PREFIXES = ("training_", "exported_")
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that is not the same in all runs.
-
-    Attributes:
-      name: Name of the parameter or metric.
-      values: Its value in each run; None if a run does not have it.
-    """
+    """A value that is not the same in all runs; None in a run that does not have it."""
 
     name: str
     values: tuple[Any, ...]
@@ -29,13 +24,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side.
+    """Runs side by side: ids, and the parameters and metrics that differ.
 
-    Attributes:
-      runs: Ids of the runs.
-      parameters: Parameters and hyperparameters that differ.
-      metrics: Metrics of the evaluation and of the training that differ.
-      missing: What could not be read, and why.
+    Hyperparameters are parameters, too, and metrics are those of the evaluation and of
+    the training. `missing` says what could not be read, and why.
     """
 
     runs: tuple[str, ...]
@@ -45,13 +37,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing: Sequence[str] = ()) -> Comparison:
-    """Compares runs.
-
-    Args:
-      runs: The runs.
-      metrics: The metrics of each run, as `read_metrics` returns them.
-      missing: What could not be read.
-    """
+    """Compares runs, with the metrics of each as `read_metrics` returns them."""
     parameters = [{**run.parameters, **{f"hparams.{name}": value for name, value in run.hparams.items()}} for run in runs]
     return Comparison(tuple(run.id for run in runs), find_differences(parameters), find_differences(metrics), tuple(missing))
 

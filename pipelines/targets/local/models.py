@@ -32,7 +32,6 @@ class Version:
 
     Attributes:
       name: Name of its folder, a number.
-      folder: Its folder.
       is_served: True for the newest version, which servers load.
       pushed: Unix time at which it appeared.
       run: The run that pushed it; None if no run of this machine has.
@@ -50,8 +49,7 @@ class Version:
 def list_versions(runs: Iterable[runs_lib.Run]) -> list[Version]:
     """Returns the versions in the folders that runs have pushed to, the newest first.
 
-    Args:
-      runs: The runs, the latest first, as `list_runs` returns them.
+    Takes the runs as `list_runs` returns them, the latest first.
     """
     pushed_by: dict[str, runs_lib.Run] = {}
     copies: dict[str, tuple[str, float]] = {}
@@ -77,11 +75,7 @@ def list_versions(runs: Iterable[runs_lib.Run]) -> list[Version]:
 
 
 def find(versions_found: Sequence[Version], name: str) -> Version:
-    """Returns the version of a name.
-
-    Raises:
-      ConfigurationError: There is none, or there are several.
-    """
+    """Returns the version of a name; none or several raise a ConfigurationError."""
     found = [version for version in versions_found if name in (version.name, str(version.folder))]
     if len(found) == 1:
         return found[0]
@@ -95,11 +89,7 @@ def find(versions_found: Sequence[Version], name: str) -> Version:
 def roll_back(version: Version) -> str:
     """Pushes an older version again, as the newest one, which servers load.
 
-    Args:
-      version: The version.
-
-    Returns:
-      Name of the new version.
+    Returns the name of the new version.
 
     Raises:
       ConfigurationError: It is served already, no run of this machine has pushed it, or

@@ -20,10 +20,7 @@ _PATTERN_CHARACTERS = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
 class RunPaths:
     """Folders and files of one run.
 
-    Attributes:
-      root: Folder of all runs of the pipeline.
-      logs: Folder of this run's logs.
-      serving: Folder that models are pushed to.
+    `root` has all runs of the pipeline; models are pushed to `serving`.
     """
 
     root: Path
@@ -95,11 +92,8 @@ class RunPaths:
 def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> RunPaths:
     """Decides where a run keeps its files.
 
-    Args:
-      spec: The pipeline.
-      root: Folder of all runs of the pipeline; default that of `targets.local`, or else
-        `runs/<name>` in the working folder.
-      now: Start time of the run, which names its logs; default the current time.
+    `root` is by default that of `targets.local`, or else `runs/<name>` in the working
+    folder. `now`, the start of the run, names its logs; by default the current time.
 
     Raises:
       ConfigurationError: A folder cannot be resolved, or TFX and Beam would read its

@@ -22,12 +22,9 @@ _KEPT_TYPES = ("ModelEvaluation", "ModelBlessing", "PushedModel")
 
 @dataclass(frozen=True)
 class Plan:
-    """Files of old runs that nothing needs.
+    """Files of old runs that nothing needs: the folders to remove, and their size.
 
-    Attributes:
-      runs: The runs that lose files, the latest first.
-      folders: What to remove.
-      num_bytes: Size of all files in the folders.
+    `runs` are those that lose files, the latest first.
     """
 
     runs: tuple[Run, ...]
@@ -38,12 +35,9 @@ class Plan:
 def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
     """Finds the files of old runs that neither newer runs nor model servers need.
 
-    Args:
-      root: Folder of a pipeline's runs.
-      runs: All its runs, the latest first, as `list_runs` returns them.
-      keep: Number of the latest complete runs that lose nothing, nor do later ones;
-        comparisons do not count. The run of a served model and the last one with a
-        blessed model lose nothing either.
+    The latest `keep` complete runs lose nothing, nor do later ones; comparisons do not
+    count. The run of a served model and the last one with a blessed model lose nothing
+    either. `runs` are all, the latest first, as `list_runs` returns them.
     """
     latest = [run for run in runs if run.state == "complete" and not run.id.startswith(COMPARISON)][:keep]
     oldest = min((run.started for run in latest), default=0.0)
@@ -75,11 +69,7 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
 
 
 def prune(root: Path, keep: int) -> Plan:
-    """Removes what `make_plan` finds.
-
-    Raises:
-      ConfigurationError: A run is using the folder.
-    """
+    """Removes what `make_plan` finds; refuses while a run is using the folder."""
     with locks.exclusive(str(root), "the run folder", "wait until it ends"):
         plan = make_plan(root, list_runs([root]), keep)
         for folder in plan.folders:

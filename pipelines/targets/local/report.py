@@ -20,8 +20,7 @@ _ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: 
 def make(run: Run) -> Report:
     """Reads everything that the report of a run shows.
 
-    Args:
-      run: The run. Parts whose files are missing are left out and named.
+    Parts whose files are missing are left out and named.
     """
     parts = artifacts.read(find_sources(run))
     missing = list(parts.pop("missing"))
@@ -79,11 +78,7 @@ def default_path(run: Run) -> Path:
 
 
 def write(report: Report, path: Path) -> None:
-    """Writes a report as an HTML file.
-
-    Raises:
-      OSError: The file cannot be written.
-    """
+    """Writes a report as an HTML file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page.render(report), encoding="utf-8")
 

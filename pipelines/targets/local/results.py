@@ -77,12 +77,9 @@ class RunResult:
 
 
 def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> RunResult:
-    """Reads the outputs of a run's executions.
+    """Reads the outputs of a run's executions, node -> id.
 
-    Args:
-      connection: Connection configuration of the ML Metadata store.
-      executions: Node -> id of its execution.
-      spec: The pipeline.
+    `connection` is the connection configuration of the ML Metadata store.
     """
     with metadata.Metadata(connection) as handle:
         outputs = {node: _read_outputs(handle.store, execution) for node, execution in executions.items()}
@@ -152,9 +149,7 @@ def _read_outputs(store: Any, execution: int) -> dict[str, Any]:
 def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
     """Reads the metrics of an evaluation, and the thresholds that are not met.
 
-    Args:
-      uri: Folder that Evaluator wrote.
-      metrics: Name of a metric's class -> its thresholds.
+    `uri` is the folder that Evaluator wrote.
     """
     values = {
         name: value

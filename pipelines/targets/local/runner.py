@@ -65,14 +65,9 @@ def _ignore_node(node: str, seconds: float | None, cached: bool) -> None:
 class LocalRunner(local_dag_runner.LocalDagRunner):
     """A LocalDagRunner with a listener, whose errors name the node that failed.
 
-    Args:
-      parameters: Values of the pipeline's runtime parameters; others take their
-        defaults.
-      listener: Called before and after each node.
-      run_id: Id of the run in ML Metadata; None for the time of its start.
-
-    Attributes:
-      executions: Node -> id of its execution in ML Metadata.
+    `parameters` are runtime parameters; others take their defaults. The listener is
+    called before and after each node. A `run_id` of None is the time of its start.
+    `executions` is node -> id of its execution in ML Metadata.
     """
 
     def __init__(
@@ -94,12 +89,8 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
     def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
         """Runs the nodes one after another, in the order of the pipeline.
 
-        Args:
-          pipeline: The compiled pipeline.
-          run_options: TFX's, for partial runs; ignored.
-
-        Raises:
-          NodeError: A node failed.
+        Ignores `run_options`, TFX's for partial runs. A node that fails raises a
+        NodeError.
         """
         runtime_parameter_utils.substitute_runtime_parameter(
             pipeline,
@@ -142,14 +133,10 @@ def _find_rejection(error: BaseException) -> str:
 def _launch(
     node: pipeline_pb2.PipelineNode, pipeline: pipeline_pb2.Pipeline, deployment: Any, connection: metadata.Metadata
 ) -> tuple[int | None, bool]:
-    """Runs a node.
+    """Runs a node; returns its execution's id, and True if it took earlier outputs.
 
-    Returns:
-      The id of its execution, and True if its outputs are those of an earlier one.
-
-    Raises:
-      ConfigurationError: TFX has not run it. It only records why, if an input is not
-        there or there are several of one.
+    Raises a ConfigurationError if TFX has not run it. TFX only records why, if an input
+    is not there or there are several of one.
     """
     name = node.node_info.id
     execution = launcher.Launcher(
@@ -184,20 +171,7 @@ def run(
 ) -> results.RunResult:
     """Runs a pipeline on this machine.
 
-    Args:
-      spec: The pipeline, with the values of its parameters.
-      module: The user's module.
-      paths: Where the run keeps its files.
-      server: A running fork server; None to start one for each training.
-      enable_cache: True if nodes whose inputs have not changed take their outputs from
-        an earlier run.
-      on_node: Called before and after each node.
-      on_training: Called with each report of each training process.
-      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
-        and of all, with the direct runner.
-
-    Returns:
-      The results of the run: how the model was trained, its metrics, where it is.
+    Calls `on_node` before and after each node; see `session` for other arguments.
 
     Raises:
       ConfigurationError: The pipeline cannot be built, or another run is using its
@@ -213,11 +187,7 @@ def run(
 
 
 def _check_pushes(connection: Any, name: str, serving: str) -> None:
-    """Checks that servers of another pipeline's models do not get those of this one.
-
-    Raises:
-      ConfigurationError: They would.
-    """
+    """Checks that servers of another pipeline's models do not get those of this one."""
     with metadata.Metadata(connection) as opened:
         other = stored_artifacts.find_other_pushes(opened.store, name, serving)
     if other:
@@ -238,17 +208,10 @@ def session(
 ) -> Iterator[Any]:
     """Makes this process ready to run nodes of a pipeline, within the block.
 
-    Args:
-      spec: The pipeline.
-      module: The user's module.
-      paths: Where the run keeps its files.
-      server: A running fork server; None to start one for each training.
-      on_training: Called with each report of each training process.
-      on_beam: Called with the number of stages of a node's Beam pipeline that have run,
-        and of all, with the direct runner.
-
-    Yields:
-      The connection configuration of ML Metadata.
+    A `server` of None starts one for each training. `on_training` is called with each
+    report of each training process, and `on_beam`, with the direct runner, with the
+    number of stages of a node's Beam pipeline that have run, and of all. Yields the
+    connection configuration of ML Metadata.
 
     Raises:
       ConfigurationError: The module cannot be imported, or another run is using the
@@ -321,16 +284,7 @@ def build(
 ) -> pipeline.Pipeline:
     """Builds the TFX pipeline of a run on this machine.
 
-    Args:
-      spec: The pipeline.
-      module: The user's module.
-      paths: Where the run keeps its files.
-      connection: Connection configuration of ML Metadata.
-      enable_cache: True if nodes whose inputs have not changed take their outputs from
-        an earlier run.
-
-    Raises:
-      ConfigurationError: It cannot be built.
+    `connection` is the connection configuration of ML Metadata.
     """
     return tfx_pipeline.build(
         spec,

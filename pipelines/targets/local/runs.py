@@ -49,10 +49,8 @@ _TFX_PROPERTIES = ("train_args", "eval_args", "custom_config", "build_model", "r
 class Artifact:
     """An artifact that a node of a run wrote, or took from the cache.
 
-    Attributes:
-      info: Its place in the lineage.
-      properties: Its properties and custom properties.
-      is_resolved: True if a resolver found it among those of earlier runs.
+    `info` is its place in the lineage, and `properties` include custom ones.
+    `is_resolved` is True if a resolver found it among those of earlier runs.
     """
 
     info: ArtifactInfo
@@ -66,7 +64,6 @@ class Run:
 
     Attributes:
       id: Its id, which is the name of its log folder too.
-      pipeline: Name of the pipeline.
       root: Folder of all runs of the pipeline.
       state: `complete`, `failed`, `stopped` (its data were rejected), `canceled`,
         `interrupted` or `running`.
@@ -74,7 +71,6 @@ class Run:
       seconds: Duration up to the end of its last node, or if it was ended, to the last
         line in its log; None while it runs.
       nodes: Its nodes, in the order in which they started.
-      artifacts: Outputs of the nodes.
       parameters: Name of a pipeline parameter -> its value; empty before the Trainer.
       hparams: Name of a hyperparameter -> the value that a search has found, or the
         one in the pipeline file.
@@ -132,13 +128,9 @@ class Run:
 
 
 def find_roots(root: str | None) -> list[Path]:
-    """Returns the folders that have runs.
+    """Returns the folders that have runs: `root`, or by default those in `runs`.
 
-    Args:
-      root: Folder of all runs of a pipeline; None for those in `runs`.
-
-    Raises:
-      ConfigurationError: There are no runs.
+    Raises a ConfigurationError if there are no runs.
     """
     if root is not None:
         if not (Path(root) / METADATA_FILE).is_file():
@@ -155,13 +147,8 @@ def find_roots(root: str | None) -> list[Path]:
 def list_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
     """Returns all runs in some folders, the latest first.
 
-    Args:
-      roots: The folders.
-      warn: Called with a message for each folder that cannot be read; the others are
-        listed. By default, such a folder is an error.
-
-    Raises:
-      ConfigurationError: A folder cannot be read.
+    `warn` is called with a message for each folder that cannot be read, and the others
+    are listed. By default, such a folder raises a ConfigurationError.
     """
     runs: list[Run] = []
     for root in roots:
@@ -176,16 +163,10 @@ def list_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) 
 
 
 def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | None = None) -> Run:
-    """Finds a run.
+    """Finds a run, or raises a ConfigurationError if there is none, or several.
 
-    Args:
-      roots: Folders to look in.
-      name: The run's id, or the beginning of one, or the name of a pipeline for its
-        latest run; None for the latest run of all.
-      warn: As for `list_runs`.
-
-    Raises:
-      ConfigurationError: There is no such run, or several.
+    `name` is the run's id, or the beginning of one, or the name of a pipeline for its
+    latest run; None for the latest run of all. `warn` is as for `list_runs`.
     """
     roots = list(roots)
     runs = list_runs(roots, warn)

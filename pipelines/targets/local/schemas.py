@@ -18,8 +18,7 @@ _FILE = "schema.pbtxt"  # of TFX's Schema artifacts
 def read(run: Run) -> str:
     """Returns the schema that a run has used, as text.
 
-    Raises:
-      ConfigurationError: The run has none, or its file was deleted.
+    Raises a ConfigurationError if the run has none, or its file was deleted.
     """
     artifact = run.find("Schema")
     path = Path(artifact.info.uri, _FILE) if artifact else None
@@ -32,10 +31,7 @@ def propose(run: Run, curated: str | None) -> str:
     """Returns a schema that the data of a run agree with, as text.
 
     TFDV adds features and values that are new, and relaxes what is not met any more.
-
-    Args:
-      run: The run, whose statistics are read.
-      curated: The schema to change, as text; None for the one of the run.
+    `curated` is the schema to change, as text; None for the one of the run.
 
     Raises:
       ConfigurationError: The run has no statistics, or the text is not a schema.

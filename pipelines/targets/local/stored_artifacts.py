@@ -25,10 +25,7 @@ def reconcile(store: Any, pipeline_root: str) -> None:
 
     An artifact is found again after the pipeline root has been moved or copied. It is
     deleted for TFX while it is gone, or while it is a pushed model that is not served.
-
-    Args:
-      store: The ML Metadata store.
-      pipeline_root: Folder of the artifacts; nothing is done if it is an address.
+    Nothing is done if `pipeline_root` is an address.
     """
     if "://" in pipeline_root:
         return
@@ -50,9 +47,7 @@ def reconcile(store: Any, pipeline_root: str) -> None:
 def find(root: Path, uri: str) -> Path:
     """Returns where an artifact is, if its pipeline root has been moved or copied.
 
-    Args:
-      root: The pipeline root, an absolute path.
-      uri: Where ML Metadata says that the artifact is, a path.
+    `root` is an absolute path, and `uri` the path that ML Metadata has.
     """
     path = Path(uri).absolute()
     # The folder of an execution's output, or the file of a value in it.
@@ -72,10 +67,7 @@ def pushed_folder(pushed_model: Any) -> str:
 def find_other_pushes(store: Any, pipeline: str, serving: str) -> str:
     """Returns the name of another pipeline that pushes to a folder; empty if none does.
 
-    Args:
-      store: The ML Metadata store.
-      pipeline: Name of the pipeline that is to push there.
-      serving: Folder that models are pushed to, an absolute path.
+    `pipeline` is the one that is to push there, and `serving` an absolute path.
     """
     for artifact in store.get_artifacts_by_type(_PUSHED_MODEL):
         folder = pushed_folder(artifact)

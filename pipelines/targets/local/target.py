@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 
 class LocalTarget(Target["LocalSettings"]):
-    """This machine; the option `root` is the folder of all runs of the pipeline.
-
-    Attributes:
-      paths: Where a run keeps its files.
-    """
+    """This machine; the option `root` is the folder of all runs of the pipeline."""
 
     name = "local"
     title = "This machine"

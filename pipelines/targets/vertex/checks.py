@@ -14,14 +14,7 @@ from tfx_distribute.trainer_module.job import strategy_info, strategy_table
 
 
 def validate(spec: PipelineSpec) -> VertexSettings:
-    """Checks that a pipeline can run on Vertex AI.
-
-    Returns:
-      The settings of Vertex AI in the pipeline file.
-
-    Raises:
-      ConfigurationError: It cannot run there; the message says what to write instead.
-    """
+    """Checks that a pipeline can run on Vertex AI, and returns its settings for it."""
     settings = spec.targets.find(VertexSettings)
     if settings is None:
         raise ConfigurationError("targets.vertex: is missing; write at least its image and pipeline_root")
@@ -83,15 +76,7 @@ def _check_machines(spec: PipelineSpec, settings: VertexSettings) -> None:
 
 
 def check_step(name: str, machine: MachineSpec) -> None:
-    """Checks that a step can have a machine; only training can have any.
-
-    Args:
-      name: Key of the machine in `resources`.
-      machine: The machine.
-
-    Raises:
-      ConfigurationError: A step cannot have it.
-    """
+    """Checks that a step can have a machine; only training can have any."""
     if reason := vertex_machines.unsupported_in_step(machine):
         raise ConfigurationError(
             f"resources.{name}: a step has no {reason}; only training has: write it under resources.{TRAINER} or "

@@ -36,9 +36,7 @@ class VertexRuns(RemoteRuns):
     succeeded = runs.follow(runs.submit(make_job(document, settings)).id, print)
     ```
 
-    Args:
-      project: Google Cloud project; None for that of the credentials.
-      region: Region; None for the SDK's default.
+    None for `project` is that of the credentials, for `region` the SDK's default.
 
     Raises:
       ConfigurationError: There are no credentials, or the region does not exist. So do
@@ -50,11 +48,9 @@ class VertexRuns(RemoteRuns):
         self._client, self._parent = service.connect(utils.PipelineJobClientWithOverride, project, region)
 
     def submit(self, job: Mapping[str, Any], job_id: str | None = None) -> Submitted:
-        """Runs a pipeline once.
+        """Runs a pipeline once; `job` is JSON, see `make_job`.
 
-        Args:
-          job: The PipelineJob, JSON; see `make_job`.
-          job_id: Its id; None for the pipeline's name, the time and a random suffix.
+        A `job_id` of None is the pipeline's name, the time and a random suffix.
         """
         # Two people may submit in the same second.
         suffix = f"{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
@@ -70,9 +66,8 @@ class VertexRuns(RemoteRuns):
     def schedule(self, job: Mapping[str, Any], times: Mapping[str, Any]) -> Submitted:
         """Creates a schedule that runs a pipeline repeatedly.
 
-        Args:
-          job: The PipelineJob of each run, JSON; see `make_job`.
-          times: Fields of the API's Schedule, such as `cron` and `end_time`.
+        `job` is that of each run, JSON; see `make_job`. `times` has fields of the API's
+        Schedule, such as `cron` and `end_time`.
         """
         request = {"parent": self._parent, "pipeline_job": job}
         document = {"max_concurrent_run_count": 1, **times, "display_name": job["displayName"]}
@@ -139,15 +134,9 @@ def make_job(
 ) -> dict[str, Any]:
     """Returns a compiled PipelineJob with the settings of a run, JSON.
 
-    Args:
-      document: The compiled pipeline, JSON.
-      target: Settings of the target.
-      arguments: Values of the pipeline's parameters; others take their defaults.
-      display_name: Name of the run; None for the pipeline's name.
-      labels: Labels in addition to those of the target.
-
-    Raises:
-      ConfigurationError: The pipeline has no such parameter.
+    Parameters that are not in `arguments` take their defaults; a name that the pipeline
+    does not have raises a ConfigurationError. A `display_name` of None is the
+    pipeline's name. `labels` are added to those of the target.
     """
     arguments, job = arguments or {}, json.loads(document)
     declared = job["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})

@@ -27,12 +27,9 @@ _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
 @dataclass(frozen=True)
 class Package:
-    """A compiled pipeline.
+    """A compiled pipeline: Vertex AI's PipelineJob, JSON.
 
-    Attributes:
-      job: Vertex AI's PipelineJob, JSON, which contains KFP's PipelineSpec of schema
-        2.0.0.
-      warnings: Warnings to show before a run.
+    It contains KFP's PipelineSpec of schema 2.0.0.
     """
 
     job: Mapping[str, Any]

@@ -38,14 +38,7 @@ def launcher_settings(
 ) -> VertexTrainingSettings:
     """Returns the worker pools that a Trainer may have to create.
 
-    Args:
-      name: Name of the pipeline.
-      resources: Component or training role -> machine.
-      settings: Settings of Vertex AI.
-      trainer: Key of `resources` that has the Trainer's machine.
-
-    Raises:
-      ConfigurationError: Vertex AI has no such machine.
+    `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
     worker, parameter_server = machine_of(resources, trainer), machine_of(resources, PARAMETER_SERVER)
     worker_spec = make_machine_spec(worker, settings.reservation)
@@ -83,9 +76,7 @@ def checkpoint_dir(name: str, settings: VertexSettings) -> str:
 def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = None) -> str:
     """Returns what a step cannot have; "" if it can have all.
 
-    Args:
-      machine: The machine.
-      settings: Settings of all training machines, for one of them.
+    `settings` are those of all training machines, if the machine is one of them.
     """
     if machine_checks.is_tpu(machine):
         return f"TPU ({machine.accelerator})"
@@ -95,11 +86,7 @@ def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = 
 
 
 def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> dict[str, Any]:
-    """Returns Vertex AI's MachineSpec of a worker pool.
-
-    Raises:
-      ConfigurationError: Vertex AI has no such machine.
-    """
+    """Returns Vertex AI's MachineSpec of a worker pool."""
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex", machine.spot)
     spec: dict[str, Any] = {"machine_type": find_machine_type(machine)}
     if machine.accelerator:
@@ -128,11 +115,7 @@ def make_resource_spec(machine: MachineSpec) -> dict[str, Any]:
 
 
 def find_machine_type(machine: MachineSpec) -> str:
-    """Returns the given machine type, or the smallest with its CPUs and memory.
-
-    Raises:
-      ConfigurationError: There is none.
-    """
+    """Returns the given machine type, or the smallest with its CPUs and memory."""
     if machine.machine_type:
         return machine.machine_type
     names = machine_types.N2

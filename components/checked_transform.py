@@ -16,10 +16,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 def preprocessing_fn(inputs: Mapping[str, Any], custom_config: Mapping[str, Any]) -> Any:
     """Calls the user's `preprocessing_fn` and returns what it has returned.
 
-    Args:
-      inputs: The features of the examples.
-      custom_config: `preprocessing_fn`, the dotted path of the user's function, and
-        `names`: name of a feature -> the parameter that names it.
+    `custom_config` has `preprocessing_fn`, the dotted path of the user's function, and
+    `names`: name of a feature -> the parameter that names it.
 
     Raises:
       ConfigurationError: A named feature is not returned.

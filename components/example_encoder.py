@@ -24,11 +24,7 @@ _NO_LIST = -1  # in place of a size: the feature has no list of values
 
 
 class Encoder:
-    """Encodes record batches.
-
-    Args:
-      schema: The schema of the examples.
-    """
+    """Encodes record batches of examples with one schema."""
 
     def __init__(self, schema: schema_pb2.Schema):
         self._nested_encoder = tfxio.RecordBatchToExamplesEncoder(schema)
@@ -100,8 +96,7 @@ def _header(key: bytes, list_tag: bytes, packed_tag: bytes, size: int) -> bytes:
 def _varints(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Encodes integers in groups of 7 bits, the lowest first.
 
-    Returns:
-      The bytes of all numbers, and the number of bytes of each.
+    Returns the bytes of all numbers, and the number of bytes of each.
     """
     unsigned = numbers.view(np.uint64)
     width = -(-int(unsigned.max(initial=1)).bit_length() // 7)

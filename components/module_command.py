@@ -14,12 +14,5 @@ def module_command(module: str) -> list[str]:
     ```python
     subprocess.Popen(module_command("tfx_distribute.components.beam.worker_process"))
     ```
-
-    Args:
-      module: Dotted name of an installed module.
-
-    Returns:
-      The program and its arguments, for `subprocess`. The module is not imported from
-      the working folder.
     """
     return [sys.executable, "-c", _RUN.format(module)]

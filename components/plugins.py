@@ -12,9 +12,7 @@ def find(group: str, own: Mapping[str, str]) -> dict[str, metadata.EntryPoint]:
     find("tfx_distribute.launchers", LAUNCHERS)["kubernetes"].load()
     ```
 
-    Args:
-      group: Group of the entry points.
-      own: Name -> "module:class" of those of this package, which no other replaces.
+    `own` is name -> "module:class" of those of this package, which no other replaces.
     """
     return {
         **{name: metadata.EntryPoint(name, value, group) for name, value in own.items()},

@@ -14,13 +14,8 @@ from tfx.dsl.io import fileio
 def load_schema(transform_graph: str | None, schema_file: str | None) -> schema_pb2.Schema | None:
     """Returns the schema of transformed examples, or else of untransformed ones.
 
-    Args:
-      transform_graph: Folder of a transform graph; None if there is no transform.
-      schema_file: File with the schema of untransformed examples, in text format. Not
-        read if there is a transform graph.
-
-    Returns:
-      The schema; None if both arguments are missing.
+    The file, in text format, is not read if there is a transform graph. Returns None if
+    both are missing.
     """
     if transform_graph:
         return tft.TFTransformOutput(transform_graph).transformed_metadata.schema

@@ -30,10 +30,7 @@ class Executor(executor.Executor):
     ) -> None:
         """Computes statistics of each split.
 
-        Args:
-          input_dict: Input artifacts: examples and, if there is one, schema.
-          output_dict: Output artifacts: statistics.
-          exec_properties: The component's parameters.
+        The inputs are examples and, if there is one, schema; the output is statistics.
 
         Raises:
           ConfigurationError: A split has no examples.

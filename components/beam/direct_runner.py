@@ -100,8 +100,7 @@ _stage_listener: contextvars.ContextVar[Callable[[int, int], None]] = contextvar
 def reporting_stages(listener: Callable[[int, int], None]) -> Iterator[None]:
     """Calls a function whenever a stage of a Beam pipeline has run, within the block.
 
-    Args:
-      listener: Gets the number of stages that have run, and of all stages.
+    It gets the number of stages that have run, and of all stages.
     """
     token = _stage_listener.set(listener)
     try:

@@ -11,12 +11,8 @@ MAX_PARTS = 8  # of a file, processed in parallel; each part reads the whole fil
 def num_processes(beam_pipeline_args: Sequence[str]) -> int:
     """Returns how many processes a Beam pipeline has at least.
 
-    Args:
-      beam_pipeline_args: Beam's command-line options.
-
-    Returns:
-      1 for the direct runner in memory, its number of workers if it uses several
-      processes, and MAX_PARTS for any other runner.
+    That is 1 for the direct runner in memory, its number of workers if it uses several
+    processes, and MAX_PARTS for any other runner.
     """
     options = PipelineOptions(list(beam_pipeline_args))
     if (options.view_as(StandardOptions).runner or "DirectRunner").rpartition(".")[2] != "DirectRunner":

@@ -47,11 +47,7 @@ class PortableRunner(portable_runner.PortableRunner):
     """
 
     def run_portable_pipeline(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions) -> "_Result":
-        """Submits a pipeline.
-
-        Raises:
-          ConfigurationError: The job service does not answer.
-        """
+        """Submits a pipeline; raises a ConfigurationError if no service answers."""
         # Java's job services would look for a class of this name.
         options.view_as(StandardOptions).runner = None
         job_service = self.create_job_service(options)
@@ -64,11 +60,7 @@ class PortableRunner(portable_runner.PortableRunner):
         return _Result(job_service.job_service, job_id, messages, states, cleanup)
 
     def create_job_service(self, options: PipelineOptions) -> "_JobService":
-        """Connects to the job service.
-
-        Raises:
-          ConfigurationError: It does not answer.
-        """
+        """Connects to the job service, or raises a ConfigurationError."""
         portable = options.view_as(PortableOptions)
         channel = grpc.insecure_channel(portable.job_endpoint)
         stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
@@ -91,8 +83,7 @@ class PortableRunner(portable_runner.PortableRunner):
     ) -> list[Callable[[], object]]:
         """Starts a worker pool in this process for each environment that needs one.
 
-        Returns:
-          Functions that stop the pools.
+        Returns functions that stop the pools.
         """
         cleanup: list[Callable[[], object]] = []
         for environment in pipeline.components.environments.values():
@@ -116,11 +107,7 @@ class _Result(portable_runner.PipelineResult):
     """A submitted pipeline, which ends when this process is interrupted."""
 
     def wait_until_finish(self, duration: int | None = None) -> Any:
-        """Waits until the pipeline ends, or for a time.
-
-        Args:
-          duration: Time in milliseconds; None for no limit.
-        """
+        """Waits until the pipeline ends, or for `duration` milliseconds."""
         try:
             return super().wait_until_finish(duration)
         except (KeyboardInterrupt, SystemExit):

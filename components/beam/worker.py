@@ -18,11 +18,7 @@ from tfx_distribute.components.beam import worker_process
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs a worker until the job service has no more work, and ends this process.
-
-    Args:
-      argv: Command line without the program's name; None for that of this process.
-    """
+    """Runs a worker until the job service has no more work, and ends this process."""
     parser = argparse.ArgumentParser(
         prog="tfx-distribute-beam-worker",
         description="Runs a Beam worker. Job services start it: write its path as beam.environment_config.",
@@ -43,12 +39,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def make_environment(worker: str, info: beam_provision_api_pb2.ProvisionInfo) -> dict[str, str]:
-    """Returns the environment variables that Beam's worker reads.
-
-    Args:
-      worker: The worker's name.
-      info: Its settings.
-    """
+    """Returns the environment variables that Beam's worker reads."""
 
     def as_text(endpoint: endpoints_pb2.ApiServiceDescriptor) -> str:
         return str(text_format.MessageToString(endpoint))

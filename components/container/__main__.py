@@ -21,14 +21,7 @@ from tfx_distribute.trainer_module.user_code import user_exit
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one step.
-
-    Args:
-      argv: Command line without the program's name; None for that of this process.
-
-    Returns:
-      The exit code: 0 for success, 1 for an error, which is written to standard error.
-    """
+    """Runs one step; returns 0, or 1 after writing an error to standard error."""
     parser = argparse.ArgumentParser(
         prog="python -m tfx_distribute.components.container",
         description="Runs one step of a pipeline on Kubeflow Pipelines.",

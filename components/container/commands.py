@@ -42,14 +42,9 @@ def execute(
     paths: Mapping[str, str],
     beam_args: Sequence[str],
 ) -> None:
-    """Runs the executor of a component.
+    """Runs the executor of a component, whose class has the dotted path `class_path`.
 
-    Args:
-      class_path: Dotted path of the executor's class.
-      executor_input: KFP's ExecutorInput of the step.
-      interface: Interface of the step; see `executor_io.read`.
-      paths: Paths of artifacts in this container; see `executor_io.read`.
-      beam_args: Options for Beam.
+    For the other arguments, see `executor_io.read`; `beam_args` are options for Beam.
     """
     execution = executor_io.read(executor_input, interface, paths)
     inputs = {name: artifacts for name, artifacts in execution.inputs.items() if not artifacts[0].uri.endswith(NO_ARTIFACT)}
@@ -85,10 +80,8 @@ def resolve_input(class_path: str, executor_input: Mapping[str, Any], interface:
     parameter, and so as a part of its cache key: changed files never count as those of
     an earlier run. This step itself is never cached.
 
-    Args:
-      class_path: Dotted path of the driver's class.
-      executor_input: KFP's ExecutorInput of the step, with the ExampleGen's parameters.
-      interface: Interface of the step; see `executor_io.read`.
+    `class_path` is the dotted path of the driver's class. For the other arguments, see
+    `executor_io.read`.
     """
     execution = executor_io.read(executor_input, interface, {})
     driver = import_utils.import_class_by_path(class_path)(metadata_handle=None)
@@ -103,12 +96,8 @@ def find_latest(
 ) -> None:
     """Writes the address of the latest artifact of a type, as the parameter `uri`.
 
-    Args:
-      executor_input: KFP's ExecutorInput of the step.
-      metadata_service: `host:port` of the metadata store.
-      pipeline: Name of the pipeline.
-      pipeline_root: Address that its artifacts are written under.
-      type_name: Kubeflow's name of the type; see `latest_artifact.select_latest`.
+    `metadata_service` is the `host:port` of the metadata store. For `pipeline_root` and
+    `type_name`, see `latest_artifact.select_latest`.
     """
     artifacts = kubeflow_services.list_artifacts(
         metadata_service, kubeflow_services.PIPELINE_CONTEXT, pipeline, kubeflow_services.launcher_command()

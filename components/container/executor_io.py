@@ -33,10 +33,9 @@ _KUBEFLOW_KEYS = ("display_name", "store_session_info")
 class Execution:
     """Arguments of a TFX executor.
 
+    `inputs` and `outputs` have the paths that the executor reads and writes.
+
     Attributes:
-      inputs: Name -> input artifacts, with the paths that the executor reads.
-      outputs: Name -> output artifacts, with the paths that it writes.
-      exec_properties: Name -> value of its parameters.
       addresses: Path in this container -> address of an artifact, where they differ.
     """
 
@@ -94,10 +93,8 @@ def read(executor_input: Mapping[str, Any], interface: Mapping[str, Any], paths:
 def make_executor_output(execution: Execution, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Makes the ExecutorOutput, which Kubeflow's launcher reads after the step.
 
-    Args:
-      execution: Arguments of the executor, with what it has written into its output
-        artifacts.
-      parameters: Name -> value of output parameters; None for none.
+    It has what the executor has written into its output artifacts, and the values of
+    output `parameters`.
     """
     artifacts = {}
     for name, (artifact,) in execution.outputs.items():

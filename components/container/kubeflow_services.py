@@ -37,9 +37,7 @@ def launcher_command() -> list[str]:
 def uses_tls(service: str, launcher: Sequence[str]) -> bool:
     """Returns True if a service is behind TLS, as the launcher's command line says.
 
-    Args:
-      service: `METADATA` or `API`.
-      launcher: The command line.
+    `service` is `METADATA` or `API`.
     """
     flag = f"--{service}_tls_enabled"
     return flag in launcher or f"{flag}=true" in launcher
@@ -62,11 +60,8 @@ def list_artifacts(
     list_artifacts("metadata-grpc-service.kubeflow:8080", PIPELINE_CONTEXT, "taxi")
     ```
 
-    Args:
-      address: `host:port` of the metadata store.
-      context_type: `PIPELINE_CONTEXT` or `RUN_CONTEXT`.
-      context: Name of the pipeline, or id of the run.
-      launcher: Command line of Kubeflow's launcher; see `launcher_command`.
+    `context` is the name of the pipeline or, with `RUN_CONTEXT`, the id of a run; for
+    `launcher`, see `launcher_command`.
 
     Returns:
       Kubeflow's name of a type, such as `tfx.Model` -> its artifacts.
@@ -89,10 +84,7 @@ def list_artifacts(
 def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict[str, str]:
     """Returns the states of the steps of a run, as their launchers have stored them.
 
-    Args:
-      address: `host:port` of the metadata store.
-      run_id: Id of the run.
-      launcher: As in `list_artifacts`.
+    `address` and `launcher` are as in `list_artifacts`.
 
     Returns:
       Name of a step -> `COMPLETE`, `CACHED`, `FAILED` or `RUNNING`. A step whose pod

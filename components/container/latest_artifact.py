@@ -17,18 +17,11 @@ from tfx_distribute.components.container.names import BLESSING
 def select_latest(
     artifacts: Iterable[metadata_store_pb2.Artifact], pipeline_root: str, type_name: str = BLESSING
 ) -> str | None:
-    """Returns the address of the latest artifact, or blessed model, below a root.
+    """Returns the address of the latest artifact of a type; None if there is none.
 
-    Args:
-      artifacts: Artifacts of one type.
-      pipeline_root: Address that the artifact, or the blessed model, has to be under.
-        The metadata store identifies a pipeline by its name only, and another team may
-        use the same name.
-      type_name: Kubeflow's name of the type; that of blessings for the latest blessed
-        model.
-
-    Returns:
-      The address; None if there is none.
+    With the type name of blessings, it is that of the latest blessed model. Either has
+    to be below the root: the metadata store identifies a pipeline by its name only, and
+    another team may use the same name.
     """
     is_blessing = type_name == BLESSING
     found = [

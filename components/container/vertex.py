@@ -20,14 +20,9 @@ Arguments = tuple[argparse.Namespace, list[str]]
 
 
 def main(arguments: Arguments) -> int:
-    """Runs the step.
+    """Runs the step; returns 0, or 1 if user code has called `sys.exit()`.
 
-    Args:
-      arguments: Flags of TFX's entrypoint, and options for Beam.
-
-    Returns:
-      The exit code: 0 for success, 1 if user code has called `sys.exit()`. Other errors
-      are raised.
+    Other errors are raised.
     """
     with garbage_collection.paused():
         from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor

@@ -25,11 +25,7 @@ _DEFAULT_PREPROCESSING = ("transformed_features", "transformed_labels")
 
 
 def read_examples(files: Iterable[str]) -> list[bytes]:
-    """Returns the first serialized tf.Examples, at most `MAX_EXAMPLES`.
-
-    Args:
-      files: TFRecord files.
-    """
+    """Returns the first `MAX_EXAMPLES` serialized tf.Examples of TFRecord files."""
     examples: list[bytes] = []
     with contextlib.suppress(tf.errors.OpError):  # a damaged file; the evaluation reads it too, and says so
         for file in files:
@@ -45,11 +41,9 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes],
 
     A signature that takes parsed features is not called, since TFMA parses them.
 
-    Args:
-      folder: Path of the SavedModel.
-      spec: The baseline in the configuration of the evaluation.
-      examples: Serialized tf.Examples, at least one.
-      new_folder: Path of the new model's SavedModel.
+    `folder` and `new_folder` have the SavedModels of the baseline and of the new model,
+    and `spec` is the baseline in the configuration of the evaluation. There has to be
+    at least one example.
 
     Returns:
       Why the baseline cannot be compared with, such as `/models/7 cannot read these

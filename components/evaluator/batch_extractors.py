@@ -24,12 +24,8 @@ _FEATURES = (constants.FEATURES_KEY, constants.TRANSFORMED_FEATURES_KEY)
 def custom_extractors(eval_shared_model: Any, eval_config: config_pb2.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
     """Returns TFMA's extractors up to the predictions, and one that slices batches.
 
-    The Evaluator's executor calls this function of its module.
-
-    Args:
-      eval_shared_model: As in `tfma.default_extractors`.
-      eval_config: As in `tfma.default_extractors`, one that `batches.can_batch` takes.
-      tensor_adapter_config: As in `tfma.default_extractors`.
+    The Evaluator's executor calls this function of its module, with the arguments of
+    `tfma.default_extractors` and a config that `batches.can_batch` takes.
     """
     defaults = tfma.default_extractors(
         eval_shared_model=eval_shared_model, eval_config=eval_config, tensor_adapter_config=tensor_adapter_config
@@ -63,11 +59,7 @@ class _SliceBatches(beam.DoFn):
 
 
 def group_by_features(extracts: dict[str, Any], names: Collection[str]) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
-    """Groups the examples of a batch that have equal features.
-
-    Args:
-      extracts: TFMA's extracts, with a row for each example.
-      names: Features to compare; others are ignored.
+    """Groups the examples of a batch whose features `names` are equal.
 
     Yields:
       The extracts of one of the examples with these features only, and the rows of all

@@ -71,8 +71,7 @@ def computing() -> Iterator[None]:
 def adapt(computations: list[Any]) -> list[Any]:
     """Returns TFMA's computations with parts of batches as their inputs.
 
-    Args:
-      computations: Of all kinds. Those that derive a metric from others stay the same.
+    Those that derive a metric from others stay the same.
     """
     adapted, slow = [], set()
     for computation in computations:
@@ -91,11 +90,7 @@ def adapt(computations: list[Any]) -> list[Any]:
 
 @dataclass
 class WholeBatch:
-    """A batch of examples with predictions.
-
-    Attributes:
-      extracts: TFMA's extracts, with a row for each example.
-    """
+    """A batch of examples with predictions: TFMA's extracts, with a row for each."""
 
     extracts: dict[str, Any]
 
@@ -121,11 +116,7 @@ class Part:
     rows: np.ndarray
 
     def element(self, slice_key: tuple[Any, ...]) -> dict[str, Any]:
-        """Returns an element of TFMA's pipeline.
-
-        Args:
-          slice_key: The slice.
-        """
+        """Returns an element of TFMA's pipeline for a slice."""
         return {constants.SLICE_KEY_TYPES_KEY: slicer_lib.slice_keys_to_numpy_array([slice_key]), _PART: self}
 
     @property

@@ -44,12 +44,9 @@ class Executor(executor.Executor):
     ) -> None:
         """Evaluates the model, and blesses it if it meets all thresholds.
 
-        Args:
-          input_dict: Input artifacts: examples, model and, if there is one,
-            baseline_model; those of `REPORT_INPUTS`.
-          output_dict: Output artifacts: evaluation and blessing, with a report those of
-            `REPORT_OUTPUTS`.
-          exec_properties: The component's parameters.
+        The inputs are examples, model and, if there is one, baseline_model, and those
+        of `REPORT_INPUTS`; the outputs are evaluation and blessing, and with a report
+        those of `REPORT_OUTPUTS`.
         """
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
@@ -75,16 +72,9 @@ class Executor(executor.Executor):
     ) -> tuple[bool | None, str]:
         """Blesses the model if it meets all thresholds.
 
-        Args:
-          input_dict: Input artifacts of the evaluation.
-          output_dict: Output artifacts.
-          exec_properties: The component's parameters.
-          unusable_baseline: Why the evaluation had to do without the baseline; empty if
-            it did not.
-
-        Returns:
-          True if it does, None without thresholds, and why it was not compared with the
-          baseline, empty if it was.
+        Takes why the evaluation had to do without the baseline; empty if it did not.
+        Returns True if the model meets the thresholds, None without any, and why it was
+        not compared with the baseline; empty if it was.
         """
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):

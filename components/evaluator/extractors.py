@@ -21,12 +21,8 @@ from tensorflow_model_analysis.proto import config_pb2
 def custom_extractors(eval_shared_model: Any, eval_config: config_pb2.EvalConfig, tensor_adapter_config: Any) -> list[Any]:
     """Returns TFMA's extractors, with those that this module adds.
 
-    The Evaluator's executor calls this function of its module.
-
-    Args:
-      eval_shared_model: As in `tfma.default_extractors`.
-      eval_config: As in `tfma.default_extractors`.
-      tensor_adapter_config: As in `tfma.default_extractors`.
+    The Evaluator's executor calls this function of its module, with the arguments of
+    `tfma.default_extractors`.
     """
     extractors = tfma.default_extractors(
         eval_shared_model=eval_shared_model, eval_config=eval_config, tensor_adapter_config=tensor_adapter_config
@@ -74,9 +70,7 @@ def find_sliced_texts(config: config_pb2.EvalConfig) -> set[str]:
 def use_texts(extracts: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Returns an example's extracts with its own texts among transformed features.
 
-    Args:
-      extracts: TFMA's extracts of one example.
-      names: Features that it is sliced by.
+    The example is sliced by the features `names`.
     """
     raw, transformed = extracts[constants.FEATURES_KEY], extracts.get(constants.TRANSFORMED_FEATURES_KEY) or {}
     texts = {name: raw[name] for name in names if name in raw and raw[name].dtype.kind in "OS"}

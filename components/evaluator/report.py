@@ -25,12 +25,8 @@ def write(
 ) -> None:
     """Writes the page, and the metrics as properties of artifacts.
 
-    Args:
-      title: Title of the report.
-      inputs: Input artifacts of the Evaluator.
-      outputs: Its output artifacts, with a complete evaluation.
-      blessed: True if all thresholds are met; None without thresholds.
-      unusable_baseline: Why the baseline is not compared with; empty if it is.
+    The evaluation among the outputs is complete. `blessed` is None without thresholds,
+    and `unusable_baseline` is empty if the baseline is compared with.
     """
     report = make(title, inputs, outputs, blessed, unusable_baseline)
     for text in report.missing:

@@ -44,15 +44,10 @@ def can_add(combiner: Any) -> bool:
 
 
 def add(combiner: Any, accumulator: Any, batch: Batch) -> Any:
-    """Adds a batch to an accumulator.
+    """Adds a batch to an accumulator, which may be changed, and returns the result.
 
-    Args:
-      combiner: TFMA's combiner, one for which `can_add` returns True.
-      accumulator: Its accumulator, which may be changed.
-      batch: At least one example.
-
-    Returns:
-      The accumulator; NotImplemented if the examples have to be added one by one.
+    The combiner is one for which `can_add` returns True, and the batch has at least one
+    example. Returns NotImplemented if examples have to be added one by one.
     """
     return ADDERS[type(combiner).__name__](combiner, accumulator, batch)
 

@@ -40,10 +40,7 @@ Types = Mapping[str, ColumnType]
 def read_types(file: str, number: int, num_parts: int) -> Types:
     """Infers the types of columns from every `num_parts`-th block of a file.
 
-    Args:
-      file: The file.
-      number: Number of the first block to read, from 0.
-      num_parts: Number of parts that read the file.
+    The first of them is block `number`, counted from 0.
 
     Raises:
       DataError: The file cannot be read. The message names the line.
@@ -66,11 +63,8 @@ def as_in_schema(types: Types, schema: Mapping[str, str]) -> Types:
     """Returns the types of columns, where possible those of a curated schema.
 
     So a column of floats stays one on a day of whole numbers, and postal codes are
-    texts. What does not fit is left to ExampleValidator.
-
-    Args:
-      types: What `merge_types` returned.
-      schema: Name of a column -> `INT`, `FLOAT` or `BYTES`.
+    texts. What does not fit is left to ExampleValidator. `types` are those of
+    `merge_types`; the schema has `INT`, `FLOAT` or `BYTES` by the name of a column.
     """
     wanted = {"INT": ColumnType.INT, "FLOAT": ColumnType.FLOAT, "BYTES": ColumnType.STRING}
     return {name: max(found, wanted.get(schema.get(name, ""), found)) for name, found in types.items()}

@@ -35,10 +35,6 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
             ...
     ```
 
-    Args:
-      stream: The lines of the file, with their line endings.
-      file: Name of the file, for messages.
-
     Returns:
       The column names, and an iterator over the rows. Each row has one cell per column.
 

@@ -32,11 +32,7 @@ _BATCH_BYTES = 4 << 20
 
 
 def choose_spans(exec_properties: Mapping[str, Any]) -> spans.Chosen:
-    """Returns the folders or files that an ExampleGen reads; see `spans.choose`.
-
-    Args:
-      exec_properties: The component's parameters.
-    """
+    """Returns the folders or files that an ExampleGen reads; see `spans.choose`."""
     values = (exec_properties.get(name) for name in (WINDOW, LAST_SPAN, SCHEDULED_AT))
     input_base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
     return spans.choose(
@@ -45,11 +41,7 @@ def choose_spans(exec_properties: Mapping[str, Any]) -> spans.Chosen:
 
 
 def read_column_types(exec_properties: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the types of a curated schema by feature; empty without a schema.
-
-    Args:
-      exec_properties: The component's parameters.
-    """
+    """Returns the types of a curated schema by feature; empty without a schema."""
     if COLUMN_TYPES in exec_properties:
         types: dict[str, str] = json.loads(exec_properties[COLUMN_TYPES])
         return types
@@ -62,10 +54,8 @@ def read_column_types(exec_properties: Mapping[str, Any]) -> dict[str, str]:
 def list_files(input_base: str, pattern: str) -> list[str]:
     """Returns the data files of a split, sorted.
 
-    Args:
-      input_base: Folder or address.
-      pattern: `*` for all data files of the folder; anything else is the name of one
-        file, taken literally.
+    `pattern` is `*` for all data files of the folder; anything else is the name of one
+    file, taken literally.
 
     Raises:
       DataError: There are no data files, the folder has subfolders, or it is a table
@@ -113,12 +103,8 @@ def to_batches(contents: Iterable[bytes]) -> Iterator[list[bytes]]:
 def fingerprint(files: Iterable[str], folder: str | None = None) -> str:
     """Fingerprints the content of files, or the size and mtime of remote ones.
 
-    Args:
-      files: The files.
-      folder: Folder in which their names count too; None if names mean nothing.
-
-    Returns:
-      Number of files, their size and a SHA-256, as in TFX's fingerprints.
+    Returns their number, their size and a SHA-256, as in TFX's fingerprints. With a
+    `folder`, their names in it count too.
     """
     sizes, digests = [], []
     for file in files:

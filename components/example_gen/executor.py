@@ -87,12 +87,7 @@ def _read_parquet(file: str, number: int, num_parts: int) -> Iterator[pa.RecordB
 
 
 def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
-    """Divides files into parts, so that all processes have work.
-
-    Args:
-      files: The files of a split.
-      processes: Processes that will take the parts one by one.
-    """
+    """Divides the files of a split into parts, so that all processes have work."""
     if processes == 1:
         shares, num_parts = [(files, 0)], 1
     else:
@@ -159,13 +154,9 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         return list_files(input_base, pattern)
 
     def check(self, files: Sequence[Sequence[str]]) -> Collection[str] | None:
-        """Checks the files of all splits before they are read.
+        """Checks that the files of all splits go together, or raises a DataError.
 
-        Returns:
-          The features of each example; None if only the examples tell.
-
-        Raises:
-          DataError: They do not go together.
+        Returns the features of each example; None if only the examples tell.
         """
         return None
 
@@ -223,11 +214,7 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
 
 
 def _record(counts: require.Counts, examples: types.Artifact) -> None:
-    """Records how many examples were left out.
-
-    Raises:
-      DataError: Too many were.
-    """
+    """Records how many examples were left out, or raises a DataError for too many."""
     counts.check()
     if counts.left_out:
         examples.set_string_custom_property(LEFT_OUT, counts.describe())

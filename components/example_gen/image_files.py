@@ -68,13 +68,7 @@ def _is_unicode(path: str) -> bool:
 def check(folder: str, files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
     """Checks that each image has a class, or a row of the table.
 
-    Args:
-      folder: The folder.
-      files: What `list_files` has found in it.
-      open_file: Opens a file for reading bytes.
-
-    Returns:
-      The names of the features.
+    Takes what `list_files` has found in the folder. Returns the names of the features.
 
     Raises:
       DataError: An image has neither, there is only one class, or the table cannot be

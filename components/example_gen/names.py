@@ -33,11 +33,8 @@ _TABLE_LOGS = {
 def describe_examples(properties: Mapping[str, object]) -> dict[str, str]:
     """Describes the spans of examples, and how many were left out.
 
-    Args:
-      properties: Custom properties of the examples.
-
-    Returns:
-      Title -> description; without those that the examples do not have.
+    Takes their custom properties. Returns title -> description, without those that the
+    examples do not have.
     """
     return {shown: str(properties[name]) for name, shown in _SHOWN.items() if properties.get(name)}
 
@@ -63,12 +60,8 @@ def is_data_file(name: str) -> bool:
 def table_refusal(folder: str, names: Iterable[str]) -> str | None:
     """Returns why the files of a folder must not be read without a table's log.
 
-    Args:
-      folder: The folder, for the message.
-      names: All names in it; those of folders may end in a slash.
-
-    Returns:
-      The error message; None if the files may be read.
+    None if they may be read. `names` are all names in the folder; those of folders may
+    end in a slash.
     """
     for log in sorted(_TABLE_LOGS.keys() & {name.rstrip("/") for name in names}):
         return (

@@ -24,7 +24,6 @@ class Counts:
 
     Attributes:
       kept: Split -> its examples.
-      left_out: Examples that were left out.
       without: Required feature -> examples without a value of it.
     """
 
@@ -39,11 +38,7 @@ class Counts:
         return f"{self.left_out:,} of {total:,} examples without a value of {features}"
 
     def check(self) -> None:
-        """Checks that there are examples left.
-
-        Raises:
-          DataError: All examples lack a feature, or none are left for a split.
-        """
+        """Raises a DataError if a split has no examples left, or all lack a feature."""
         total = self.left_out + self.kept.total()
         for name, count in self.without.items():
             if count and count == total:
@@ -59,10 +54,7 @@ class Counts:
 def select(batch: Batch, names: Sequence[str], counts: Counts) -> Batch:
     """Returns the examples of a batch that have a value of each feature.
 
-    Args:
-      batch: The examples.
-      names: Required features.
-      counts: Gets the number of the other examples.
+    Adds the others to `counts`.
     """
     if not names:
         return batch

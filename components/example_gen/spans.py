@@ -99,11 +99,7 @@ def before_fields(path: str) -> str:
 
 
 def check_pattern(path: str) -> None:
-    """Checks the fields of a path.
-
-    Raises:
-      ConfigurationError: They do not identify a span.
-    """
+    """Raises a ConfigurationError if the fields of a path do not identify a span."""
     fields = [match[1] for match in _FIELD.finditer(path)]
     if len(set(fields)) < len(fields):
         raise ConfigurationError(f"{path}: has a field twice; write each once")
@@ -123,12 +119,8 @@ def check_pattern(path: str) -> None:
 def parse(path: str, name: str) -> int:
     """Returns the number of a span, by which spans are ordered.
 
-    Args:
-      path: The pattern.
-      name: The span, such as `2026-11-25`, or `42` for `{SPAN}`.
-
-    Raises:
-      ConfigurationError: It is not a span of this pattern.
+    Raises a ConfigurationError if `name`, such as `2026-11-25`, or `42` for `{SPAN}`,
+    is not a span of this pattern.
     """
     if "{SPAN" in path:
         if name.isascii() and name.isdigit():
@@ -144,11 +136,7 @@ def parse(path: str, name: str) -> int:
 
 
 def find_zone(name: str) -> zoneinfo.ZoneInfo:
-    """Returns a time zone, such as that of `Asia/Tokyo`.
-
-    Raises:
-      ConfigurationError: There is none of this name.
-    """
+    """Returns a time zone, such as `Asia/Tokyo`, or raises a ConfigurationError."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -190,11 +178,8 @@ def name_of(path: str, number: int) -> str:
 def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
     """Finds the data of a window.
 
-    Args:
-      path: A path or address; one without fields is returned as it is.
-      window: Which spans to read.
-      list_names: Returns the names in a folder; those of folders may end in a slash. A
-        folder that is not there has none.
+    A path without fields is returned as it is. `list_names` returns the names in a
+    folder, of which those of folders may end in a slash; none if it is not there.
 
     Raises:
       ConfigurationError: The pattern or the last span is not valid.
@@ -226,12 +211,7 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
 
 
 def find(path: str, list_names: ListNames) -> dict[int, str]:
-    """Returns the path of each span that is there, of its highest version.
-
-    Args:
-      path: A path with fields.
-      list_names: As for `choose`.
-    """
+    """Returns the path of each span that is there, of its highest version."""
     base = before_fields(path)
     places: list[tuple[str, Mapping[str, str]]] = [(base, {})]
     for part in path.removeprefix(base).strip("/").split("/"):

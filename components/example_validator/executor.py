@@ -36,11 +36,8 @@ class Executor(executor.Executor):
         The anomalies of a split are written next to its statistics, with which the next
         run compares its own.
 
-        Args:
-          input_dict: Input artifacts: statistics, schema and, from the last run that
-            was not stopped, `baseline`.
-          output_dict: Output artifacts: anomalies.
-          exec_properties: The component's parameters.
+        The inputs are statistics, schema and, from the last run that was not stopped,
+        `baseline`; the output is anomalies.
 
         Returns:
           The anomalies. If they stop the run, a result with the code `STOPPED` and a

@@ -11,7 +11,6 @@ STOPPED = 9
 def stopped_folder(anomalies: str) -> str:
     """Returns where the anomalies that have stopped a run are.
 
-    Args:
-      anomalies: Folder or address of the artifact, which TFX removes.
+    TFX removes the folder of the artifact itself, `anomalies`.
     """
     return f"{anomalies.rstrip('/')}-stopped"

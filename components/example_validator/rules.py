@@ -71,10 +71,7 @@ def with_thresholds(schema: schema_pb2.Schema, rules: ValidationRules) -> schema
     the shares of a value for texts, the Jensen-Shannon divergence for numbers. Source:
     https://www.tensorflow.org/tfx/data_validation/get_started#checking_data_skew_and_drift
 
-    Args:
-      schema: The schema; it is not changed.
-      rules: The thresholds. Those of features that the schema does not have are left
-        out.
+    The thresholds of features that the schema does not have are left out.
     """
     changed = schema_pb2.Schema()
     changed.CopyFrom(schema)
@@ -104,12 +101,7 @@ def describe_unknown(schema: schema_pb2.Schema, rules: ValidationRules) -> list[
 def apply(anomalies: anomalies_pb2.Anomalies, rules: ValidationRules) -> list[tuple[str, Any]]:
     """Sets the severity of anomalies: an error if they stop a run, else a warning.
 
-    Args:
-      anomalies: The anomalies of a split, which are changed.
-      rules: What stops a run.
-
-    Returns:
-      Feature and reason of those that stop it.
+    Returns feature and reason of those that stop it.
     """
     infos = dict(anomalies.anomaly_info)
     if anomalies.HasField("dataset_anomaly_info"):

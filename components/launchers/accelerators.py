@@ -89,8 +89,7 @@ class Accelerator:
 def _list_n1_machines(max_vcpus: Mapping[int, int]) -> dict[int, tuple[str, ...]]:
     """Returns the machine types of the N1 series, which GPUs are attached to.
 
-    Args:
-      max_vcpus: Number of GPUs -> most virtual CPUs of a machine with that many.
+    `max_vcpus` is the number of GPUs -> most virtual CPUs of a machine with that many.
     """
     sizes = {"standard": (4, 8, 16, 32, 64, 96), "highmem": (2, 4, 8, 16, 32, 64, 96), "highcpu": (16, 32, 64, 96)}
     return {
@@ -260,10 +259,6 @@ REFUSED: dict[str, str] = {
 def find(name: str, platform: Platform) -> Accelerator:
     """Returns the row of an accelerator.
 
-    Args:
-      name: Name in a pipeline file.
-      platform: Platform of the machine.
-
     Raises:
       ConfigurationError: The platform has no accelerator of this name. The message
         names the nearest one, and all that the platform has.
@@ -325,10 +320,7 @@ def check(name: str | None, accelerator_count: int, topology: str, platform: Pla
 def count_devices(name: str, accelerator_count: int, topology: str = "") -> int:
     """Returns the devices in each machine: the limit of a container on Kubernetes.
 
-    Args:
-      name: The accelerator.
-      accelerator_count: As in `check`.
-      topology: As in `check`.
+    The arguments are as in `check`.
     """
     row = _get_row(name)
     return accelerator_count or (row.topologies[topology][0] if row.kind == "tpu" else 1)
@@ -337,10 +329,7 @@ def count_devices(name: str, accelerator_count: int, topology: str = "") -> int:
 def count_hosts(name: str, accelerator_count: int, topology: str = "") -> int:
     """Returns the number of machines of one accelerator: 1, or more for a large TPU.
 
-    Args:
-      name: The accelerator.
-      accelerator_count: As in `check`.
-      topology: As in `check`.
+    The arguments are as in `check`.
     """
     if _get_row(name).kind == "gpu":
         return 1
@@ -348,11 +337,7 @@ def count_hosts(name: str, accelerator_count: int, topology: str = "") -> int:
 
 
 def get_resource_name(name: str) -> str:
-    """Returns the name of the Kubernetes resource; it is the same on every cluster.
-
-    Args:
-      name: The accelerator.
-    """
+    """Returns the name of the Kubernetes resource; it is the same on every cluster."""
     if name.startswith(GPU_RESOURCE_PREFIX):
         return name
     return TPU_RESOURCE if ACCELERATORS[name].kind == "tpu" else GPU_RESOURCE
@@ -363,12 +348,6 @@ def make_node_selector(name: str | None, topology: str, spot: bool, platform: Cl
 
     One label cannot express that several products are the same accelerator: see
     `make_node_affinity`.
-
-    Args:
-      name: The accelerator; None for a machine without one.
-      topology: As in `check`.
-      spot: As in `check`.
-      platform: Kind of cluster.
     """
     labels = {SPOT_LABEL: "true"} if spot else {}
     if name is None:
@@ -385,26 +364,13 @@ def make_node_affinity(name: str | None, platform: Cluster) -> dict[str, tuple[s
     """Returns labels of which a Kubernetes node must have one of several values.
 
     They apply in addition to `make_node_selector`, and are empty for most accelerators.
-
-    Args:
-      name: The accelerator; None for a machine without one.
-      platform: Kind of cluster.
-
-    Returns:
-      Label -> allowed values.
     """
     products = _get_row(name).products if name is not None and platform == "kubernetes" else ()
     return {PRODUCT: products} if len(products) > 1 else {}
 
 
 def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[dict[str, str]]:
-    """Returns tolerations of the taints that reserve such Kubernetes nodes.
-
-    Args:
-      name: The accelerator; None for a machine without one.
-      spot: As in `check`.
-      platform: Kind of cluster.
-    """
+    """Returns tolerations of the taints that reserve such Kubernetes nodes."""
     tolerations = []
     if name is not None:
         taint = TPU_RESOURCE if _get_row(name).kind == "tpu" else GPU_RESOURCE
@@ -417,10 +383,7 @@ def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[di
 def find_machine_types(name: str, accelerator_count: int, topology: str = "") -> tuple[str, ...]:
     """Returns the machine types of Vertex AI that have these devices.
 
-    Args:
-      name: The accelerator.
-      accelerator_count: As in `check`.
-      topology: As in `check`.
+    The arguments are as in `check`.
     """
     return ACCELERATORS[name].machines[count_devices(name, accelerator_count, topology)]
 
@@ -428,13 +391,8 @@ def find_machine_types(name: str, accelerator_count: int, topology: str = "") ->
 def make_machine_spec(name: str, accelerator_count: int, topology: str = "", machine_type: str = "") -> dict[str, str | int]:
     """Returns Vertex AI's `MachineSpec` for these devices.
 
-    For Vertex AI, a TPU with several machines is one replica.
-
-    Args:
-      name: The accelerator.
-      accelerator_count: As in `check`.
-      topology: As in `check`.
-      machine_type: Machine type; empty if only one has these devices.
+    For Vertex AI, a TPU with several machines is one replica. `machine_type` may be
+    empty if only one has these devices; the other arguments are as in `check`.
 
     Raises:
       ConfigurationError: The machine type cannot have these devices, or several can and

@@ -42,14 +42,7 @@ os.register_at_fork(after_in_child=_release_in_fork)
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock.
-
-    Attributes:
-      pid: Its process id.
-      host: Name of its machine.
-      since: When it took the lock, ISO 8601.
-      command: Its command line.
-    """
+    """The process that holds a lock, and since when, as ISO 8601."""
 
     pid: int
     host: str
@@ -69,12 +62,8 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
     """Holds the lock of a folder within the block.
 
     On object stores (`gs://`) and file systems without locks, the block runs without
-    one.
-
-    Args:
-      folder: Folder to lock; created if it is missing.
-      what: Name of the folder in messages, such as `the run folder`.
-      advice: What to do if the folder is in use, for the message.
+    one. A missing folder is created. For messages, `what` names the folder, and
+    `advice` says what to do if it is in use.
 
     Raises:
       InUseError: Another live process holds the lock.

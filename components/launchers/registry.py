@@ -23,11 +23,7 @@ LAUNCHERS = {
 
 
 def find(name: str) -> type[Launcher[Any]]:
-    """Returns the class of a launcher.
-
-    Raises:
-      ConfigurationError: No installed package has it.
-    """
+    """Returns a launcher's class; raises a ConfigurationError if no package has it."""
     launchers = plugins.find(GROUP, LAUNCHERS)
     if name not in launchers:
         raise ConfigurationError(f"launcher: no package here has {name!r}; install the one that has it in the image")

@@ -20,12 +20,7 @@ T = TypeVar("T")
 def call(path: str, request: Callable[[], T]) -> T:
     """Uses a file, repeatedly if it has an address; errors of local files stay.
 
-    Args:
-      path: Path or address of the file.
-      request: Uses the file once.
-
-    Returns:
-      What `request` returned.
+    `request` uses the file once; returns what it returns.
 
     Raises:
       NoAnswerError: The storage has failed for `timeouts.STORAGE_SECONDS`.

@@ -19,9 +19,6 @@ KEEP = "keep"  # key of the Pusher's `custom_config`
 def read_keep(custom_config: str | None) -> int | None:
     """Returns how many versions stay in the folder; None for all.
 
-    Args:
-      custom_config: The component's parameter, a dictionary as JSON.
-
     Raises:
       ConfigurationError: It is not a positive integer.
     """
@@ -42,12 +39,9 @@ class Executor(executor.Executor):
     ) -> None:
         """Publishes the model if it is blessed and not served already.
 
-        Args:
-          input_dict: Input artifacts: model and, if the pipeline has them,
-            model_blessing and infra_blessing.
-          output_dict: Output artifacts: pushed_model.
-          exec_properties: The component's parameters; `push_destination` names the
-            folder, `custom_config` the number of versions to keep.
+        The inputs are model and, if the pipeline has them, model_blessing and
+        infra_blessing; the output is pushed_model. The parameter `push_destination`
+        names the folder, `custom_config` the number of versions to keep.
 
         Raises:
           PushError: The model cannot be copied; existing versions are unchanged.

@@ -45,9 +45,7 @@ def publish(model: str, folder: str) -> str:
     version = publish("/runs/Trainer/model/7/Format-Serving", "/serving/digits")
     ```
 
-    Args:
-      model: Folder or address of a SavedModel.
-      folder: Folder or address that a model server watches; created if it is missing.
+    If `folder` is missing, it is created.
 
     Returns:
       The name of the version's folder in `folder`: the time in seconds since 1970, or
@@ -72,10 +70,6 @@ def find_served(model: str, folder: str) -> str | None:
     A push that was repeated, or killed after its end, would only make servers load the
     same model again.
 
-    Args:
-      model: Folder or address of a SavedModel.
-      folder: Folder or address that a model server watches.
-
     Returns:
       The name of the version's folder in `folder`; None if there is no version, or the
       highest one has other files.
@@ -89,12 +83,7 @@ def find_served(model: str, folder: str) -> str | None:
 
 
 def keep_newest(folder: str, count: int) -> None:
-    """Removes all versions but the newest; only warns of one that cannot be removed.
-
-    Args:
-      folder: Folder or address that a model server watches.
-      count: How many versions stay, at least 1.
-    """
+    """Removes all but the `count` >= 1 newest versions; only warns if it cannot."""
     for version in versions.find_all(_list_names(folder))[:-count]:
         path = os.path.join(folder, version)
         if "://" not in folder:
@@ -120,11 +109,9 @@ def explaining_errors(folder: str) -> Iterator[None]:
 
 
 def next_version(names: Iterable[str], now: float) -> str:
-    """Returns a version that is greater than all versions in a folder.
+    """Returns a version that is greater than all versions among a folder's names.
 
-    Args:
-      names: Names of the folder's entries; names that are not numbers are ignored.
-      now: Seconds since 1970.
+    Names that are not numbers are ignored; `now` is in seconds since 1970.
     """
     return str(max(int(now), int(versions.find_newest(names) or 0) + 1))
 

@@ -14,8 +14,7 @@ def find_newest(names: Iterable[str]) -> str | None:
     find_newest(["1795319702", "7", ".pushing-5"])  # "1795319702"
     ```
 
-    Args:
-      names: Names of the folder's entries; names that are not versions are ignored.
+    Other names in the folder are ignored.
     """
     return max(find_all(names), key=int, default=None)
 

@@ -25,12 +25,9 @@ class Sources:
     """Addresses of the parts of a report; empty for those that a run does not have.
 
     Attributes:
-      statistics: Folder of ExampleStatistics.
-      anomalies: Folder of ExampleAnomalies.
       last_data: Folder of those of the last run that was not stopped, which have its
         statistics.
       model_run: Folder of the ModelRun: history and TensorBoard's logs.
-      evaluation: Folder of the ModelEvaluation.
       trials: Folder of the Tuner's `tuner_results`.
       blessed: True if the model meets all thresholds; None without thresholds.
       unusable_baseline: Why the baseline is not compared with; empty if it is.
@@ -84,14 +81,7 @@ class _Parts:
 
 
 def read(sources: Sources) -> dict[str, Any]:
-    """Reads the parts of a report that are in artifacts.
-
-    Args:
-      sources: Where they are.
-
-    Returns:
-      Arguments of `data.Report`, with `missing`.
-    """
+    """Reads artifacts as arguments of `data.Report`, with `missing`."""
     parts = _Parts()
     parts.read("splits", "Data statistics", sources.statistics, features.read_splits)
     last = parts.read("last", "Statistics of the last run", sources.last_data, features.read_splits)

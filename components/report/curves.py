@@ -25,8 +25,7 @@ Scalar = tuple[str, int, float]
 def from_history(records: Sequence[HistoryRecord]) -> Curves:
     """Makes curves of each process and try from the history of a training.
 
-    Args:
-      records: The records, in order of time.
+    The records are in order of time.
 
     Example:
       >>> record = HistoryRecord(0, "chief-0", "a", 0, "epoch", 9, metrics={"loss": 1})
@@ -56,11 +55,7 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
 
 
 def from_scalars(scalars: Iterable[tuple[str, Iterable[Scalar]]]) -> Curves:
-    """Makes curves from the scalars of TensorBoard's logs.
-
-    Args:
-      scalars: Name of a log folder, such as `train` -> its scalars.
-    """
+    """Makes curves from the scalars of TensorBoard's log folders, such as `train`."""
     metrics: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
     for series, values in scalars:
         for name, step, value in values:
@@ -74,9 +69,6 @@ def read_scalars(folder: str) -> list[tuple[str, list[Scalar]]]:
 
     A later value of the same name and step replaces an earlier one, as of a try that
     continued before it.
-
-    Args:
-      folder: Path or address.
     """
     # TensorBoard loads TensorFlow.
     from tensorboard.backend.event_processing import event_file_loader

@@ -15,7 +15,6 @@ class Node:
     """A node of the pipeline in this run.
 
     Attributes:
-      name: The node's id.
       state: `complete`, `cached`, `failed`, `stopped`, `canceled` or
         `running`.
       started: Unix time of its start, in seconds.
@@ -61,7 +60,6 @@ class Feature:
     """A feature's values in one split.
 
     Attributes:
-      name: The feature.
       kind: `int`, `float`, `text`, `bytes` or `struct`.
       present: Examples that have a value.
       missing: Examples without one; None if some are, and the statistics do not say how
@@ -81,13 +79,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Split:
-    """Statistics of one split of the data.
-
-    Attributes:
-      name: The split, such as `train`.
-      examples: Number of examples.
-      features: Its features.
-    """
+    """Statistics of one split of the data."""
 
     name: str
     examples: float
@@ -99,11 +91,8 @@ class Anomaly:
     """A difference between the data and their schema.
 
     Attributes:
-      split: The split.
       feature: The feature; empty if it concerns the whole split.
       severity: `error` or `warning`.
-      summary: The anomaly in a few words.
-      description: Details.
     """
 
     split: str
@@ -118,7 +107,6 @@ class Curve:
     """Values of one metric of one process and try.
 
     Attributes:
-      metric: Name of the metric, such as `loss`.
       series: What is measured: `train`, `validation`, or a process such as `worker 0`.
       points: Pairs of a step, or epoch, and a value.
       attempt: Number of the try, from 0.
@@ -136,7 +124,6 @@ class Curves:
 
     Attributes:
       unit: What the horizontal axis counts: `step` or `epoch`.
-      metrics: Curves of the loss and the metrics.
       throughput: Curves of examples per second of each process.
       restarts: Steps at which a later try continued.
     """
@@ -170,7 +157,6 @@ class Slice:
 
     Attributes:
       name: The slice, such as `hour=3`; empty for all examples.
-      cells: Name of a metric -> its value.
     """
 
     name: str
@@ -223,12 +209,8 @@ class ArtifactInfo:
     """An artifact in the lineage of the run.
 
     Attributes:
-      node: The node that wrote it.
       key: Name of the node's output.
-      type: Its type, such as `Model`.
       id: Its id in ML Metadata; 0 if it has none.
-      uri: Its folder or address.
-      used_by: Nodes of the run that read it.
       is_missing: True if its files are not there.
     """
 
@@ -246,26 +228,22 @@ class Report:
     """Everything that a report shows. Parts that a run does not have are empty.
 
     Attributes:
-      pipeline: Name of the pipeline.
       run: Id of the run; empty for a report that a step made.
       state: `complete`, `failed`, `stopped`, `canceled`, `interrupted` or `running`;
         empty if unknown.
       started: Unix time of the start, in seconds; None if unknown.
       seconds: Duration; None if unknown.
       nodes: The nodes, in the order in which they started.
-      splits: Statistics of the data.
       data: `spans` -> the spans that were read; `left out` -> how many examples were
         left out because a value is missing. Either may be absent.
       anomalies: What ExampleValidator found; None if it did not run.
       training: How the model was trained, such as `strategy` and `num_replicas`.
-      curves: The course of the training.
       time_use: How the processes spent the time; None if unknown.
       evaluation: The metrics; None without an Evaluator.
       search: The trials of a search for hyperparameters; None without one.
       parameters: Name of a pipeline parameter -> its value, if it is not the default.
       defaults: Name of a pipeline parameter with its default value -> that value.
       hparams: Name of a hyperparameter -> its value in this run.
-      artifacts: The lineage.
       pushed: Folder of the pushed model; empty if none was pushed.
       commands: A purpose, such as `TensorBoard` -> the command or path.
       missing: What the report could not show, and why.

@@ -20,12 +20,9 @@ _HIDDEN = (thresholds_lib.TOTAL_WEIGHT, "baseline_or_any")  # the Evaluator adds
 
 
 def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") -> Evaluation:
-    """Reads an evaluation.
+    """Reads an evaluation from the folder of a ModelEvaluation artifact.
 
-    Args:
-      folder: Folder or address of a ModelEvaluation artifact.
-      blessed: True if all thresholds are met; None without thresholds.
-      unusable_baseline: Why the baseline is not compared with; empty if it is.
+    `blessed` and `unusable_baseline` are as in `Evaluation`.
     """
     config = tfma.load_eval_result(folder).config
     slices = to_slices(config, tfma.load_metrics(folder), tfma.load_validation_result(folder))

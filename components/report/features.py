@@ -15,20 +15,12 @@ _KINDS = {"INT": "int", "FLOAT": "float", "STRING": "text", "BYTES": "bytes", "S
 
 
 def read_splits(folder: str) -> tuple[Split, ...]:
-    """Reads statistics of all splits.
-
-    Args:
-      folder: Folder or address of an ExampleStatistics artifact.
-    """
+    """Reads statistics of all splits from an ExampleStatistics artifact's folder."""
     return tuple(to_split(name, statistics) for name, statistics in list_statistics(folder))
 
 
 def list_statistics(folder: str) -> list[tuple[str, statistics_pb2.DatasetFeatureStatisticsList]]:
-    """Returns name and statistics of each split, `train` first.
-
-    Args:
-      folder: Folder or address of an ExampleStatistics artifact.
-    """
+    """Returns name and statistics of each split, `train` first."""
     listed = []
     for name, path in _list_splits(folder, STATISTICS_FILE):
         with fileio.open(path, "rb") as file:
@@ -37,11 +29,7 @@ def list_statistics(folder: str) -> list[tuple[str, statistics_pb2.DatasetFeatur
 
 
 def read_anomalies(folder: str) -> tuple[Anomaly, ...]:
-    """Reads the anomalies of all splits.
-
-    Args:
-      folder: Folder or address of an ExampleAnomalies artifact.
-    """
+    """Reads the anomalies of all splits from an ExampleAnomalies artifact's folder."""
     anomalies: list[Anomaly] = []
     for name, path in _list_splits(folder, ANOMALIES_FILE):
         with fileio.open(path, "rb") as file:
@@ -50,12 +38,7 @@ def read_anomalies(folder: str) -> tuple[Anomaly, ...]:
 
 
 def to_split(name: str, statistics: statistics_pb2.DatasetFeatureStatisticsList) -> Split:
-    """Converts TFDV's statistics of a split.
-
-    Args:
-      name: The split.
-      statistics: The statistics; those of slices are ignored.
-    """
+    """Converts TFDV's statistics of a split, without those of slices."""
     dataset = statistics.datasets[0] if statistics.datasets else statistics_pb2.DatasetFeatureStatistics()
     features = tuple(_to_feature(feature, dataset.num_examples) for feature in dataset.features)
     return Split(name, dataset.num_examples, features)

@@ -33,10 +33,7 @@ class _FeatureCard:
 
 
 def render(report: Report) -> str:
-    """Returns the page.
-
-    Args:
-      report: What it shows. All texts are escaped.
+    """Returns the page, in which all texts are escaped.
 
     Example:
       >>> render(Report("digits")).startswith("<!doctype html>")

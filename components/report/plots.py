@@ -62,7 +62,6 @@ class Plot:
     """A drawn plot.
 
     Attributes:
-      title: Its title.
       svg: The drawing, an SVG element.
       legend: Name of each series -> number of its colour in the style sheet.
     """
@@ -137,9 +136,7 @@ def draw_time_use(time_use: TimeUse) -> Plot | None:
 def draw_feature(name: str, features: Sequence[tuple[int, Feature]]) -> Plot | None:
     """Draws the distribution of a feature; None if it is unknown.
 
-    Args:
-      name: The feature.
-      features: Number of the split, for its colour, and the feature there.
+    `features` has number and feature of each split; the number decides on the colour.
     """
     known = [(number, feature.histogram) for number, feature in features if feature.histogram]
     if not known or not any(sum(histogram.counts) for _, histogram in known):

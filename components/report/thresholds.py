@@ -71,14 +71,8 @@ def judge(
       the difference. Against a baseline of 0, a change for the worse never meets a
       relative threshold.
 
-    Args:
-      config: The evaluation as it was written, with its thresholds on change.
-      metrics: The metrics of the new model and of the baseline.
-      validation: TFMA's verdict.
-      has_baseline: True if there is a baseline.
-
-    Returns:
-      The corrected verdict.
+    `config` is the evaluation as it was written, with its thresholds on change; the
+    metrics are those of the new model and of the baseline.
     """
     thresholds = read_thresholds(config)
     slices = read_slices(metrics, config, has_baseline)
@@ -138,11 +132,8 @@ def add_total_weights(config: config_pb2.EvalConfig) -> config_pb2.EvalConfig:
     `judge` needs it. The threshold on it is always met: without a baseline, as for the
     first model, TFX drops thresholds on change, and it judges no model without any.
 
-    Args:
-      config: The evaluation as it was written.
-
-    Returns:
-      A copy, with an ExampleCount named `TOTAL_WEIGHT` for each output of the model.
+    Returns a copy, with an ExampleCount named `TOTAL_WEIGHT` for each output of the
+    model.
     """
     result = config_pb2.EvalConfig()
     result.CopyFrom(config)
@@ -186,13 +177,7 @@ def read_thresholds(config: config_pb2.EvalConfig) -> dict[Key, list[_SliceThres
 def read_slices(
     metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice], config: config_pb2.EvalConfig, has_baseline: bool
 ) -> dict[SliceKey, SliceMetrics]:
-    """Returns the metrics of each slice, all examples first.
-
-    Args:
-      metrics: TFMA's metrics of the new model and of the baseline.
-      config: The evaluation.
-      has_baseline: True if there is a baseline.
-    """
+    """Returns the metrics of each slice, all examples first."""
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=has_baseline, rubber_stamp=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
     slices: dict[SliceKey, SliceMetrics] = {}

@@ -25,16 +25,15 @@ def describe_unusable_baseline(reason: str) -> str:
 def describe_verdict(failed_on: Collection[str], value: float, unmet_change: float | None = None) -> str:
     """Says if the thresholds on a metric are met.
 
+    `failed_on` has the slices on which one is not met, the empty string for all
+    examples. `value` is over all examples. `unmet_change` is the difference from the
+    blessed model's value over all examples, if a threshold on it is not met. Without
+    that value, the difference from the last run, which a message has too, would seem to
+    be meant.
+
     Example:
       >>> describe_verdict([""], 0.72, -0.23)
       "not met: -0.23 from the blessed model's 0.95"
-
-    Args:
-      failed_on: Slices on which one is not met; the empty string for all examples.
-      value: The metric over all examples.
-      unmet_change: The difference from the blessed model's value over all examples, if
-        a threshold on it is not met. Without that value, the difference from the last
-        run, which a message has too, would seem to be meant.
     """
     if not failed_on:
         return "met"

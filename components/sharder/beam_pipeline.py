@@ -49,8 +49,6 @@ class ShardingOptions:
     """The Sharder's inputs, parameters and outputs.
 
     Attributes:
-      splits: Names of the splits.
-      files: The files of each split.
       raw_schema: Schema of the examples in these files.
       schema: Schema of the examples to write.
       transform_graph: Folder of the transform graph; None to write examples as they
@@ -59,7 +57,6 @@ class ShardingOptions:
         `shard_plan.num_shards`.
       num_readers: Processes that will read the shards.
       compression: `none` or `gzip`.
-      seed: Seed of the order of examples.
       output: Folder that gets a folder of shards for each split.
       statistics: Folder that gets a folder of statistics for each split; None for no
         statistics.
@@ -92,9 +89,6 @@ class Part:
     Attributes:
       split: Number of the split.
       file_number: Number of the file in the split.
-      file: The file.
-      number: Number of the part, from 0.
-      num_parts: Parts that the file is divided into.
     """
 
     split: int
@@ -105,14 +99,9 @@ class Part:
 
 
 def make_parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:
-    """Divides files into parts, so that all processes have work.
+    """Divides the files of each split into parts, so that all processes have work.
 
-    Args:
-      files: The files of each split.
-      processes: Processes that will take the parts one by one.
-
-    Returns:
-      At least one part per file, and about two parts per process in each split.
+    Returns at least one part per file, and about two parts per process in each split.
     """
     parts = []
     for split, split_files in enumerate(files):
@@ -126,13 +115,7 @@ def make_parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:
 
 
 def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> None:
-    """Adds the Sharder's transforms to a pipeline.
-
-    Args:
-      pipeline: The pipeline.
-      options: The Sharder's options.
-      processes: Processes that the pipeline has, see `num_processes`.
-    """
+    """Adds the Sharder's transforms to a pipeline with so many `processes`."""
     source = tfxio.TFExampleBeamRecord("tfrecord", ["tfx_distribute", "Sharder"], options.raw_schema)
     raw_config = source.TensorAdapterConfig()
     batches = (
@@ -338,13 +321,7 @@ def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run
 def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards: int, num_readers: int) -> list[_Shard]:
     """Divides a split into shards.
 
-    Args:
-      split: Number of the split.
-      name: Name of the split, for messages.
-      num_examples: Examples of the split.
-      num_bytes: Size of its examples.
-      num_shards: Number of shards; 0 to choose one, see `shard_plan.num_shards`.
-      num_readers: Processes that will read the shards.
+    If `num_shards` is 0, chooses a number; see `shard_plan.num_shards`.
 
     Raises:
       ConfigurationError: The split is empty, or has fewer examples than `num_shards`.
@@ -401,14 +378,7 @@ def _entry_path(options: ShardingOptions, split: int, number: int) -> str:
 
 
 def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
-    """Collects the manifest's entries of the shards that the pipeline wrote.
-
-    Args:
-      options: The options of a pipeline that has ended.
-
-    Returns:
-      The entry of each split, by name.
-    """
+    """Collects the manifest's entries, by split, of shards that the pipeline wrote."""
     splits = {}
     for split, name in enumerate(options.splits):
         documents: list[dict[str, Any]] = []

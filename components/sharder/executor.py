@@ -38,12 +38,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     ) -> None:
         """Transforms, shuffles, writes and counts examples.
 
-        Args:
-          input_dict: Input artifacts: examples, of one or several spans, and
-            transform_graph or schema.
-          output_dict: Output artifacts: sharded_examples and, unless disabled,
-            statistics.
-          exec_properties: The component's parameters.
+        The inputs are examples, of one or several spans, and transform_graph or schema;
+        the outputs are sharded_examples and, unless disabled, statistics.
 
         Raises:
           ConfigurationError: The examples cannot be divided as the parameters ask.
@@ -145,11 +141,7 @@ def _make_options(
 
 
 def _list_splits(examples: list[types.Artifact]) -> list[str]:
-    """Returns the names of the splits, which all artifacts have.
-
-    Raises:
-      ConfigurationError: One has others.
-    """
+    """Returns the names of the splits, which all artifacts must have."""
     first, *others = ((each.uri, artifact_utils.decode_split_names(each.split_names)) for each in examples)
     for uri, splits in others:
         if set(splits) != set(first[1]):

@@ -12,11 +12,7 @@ Summary = Mapping[str, FeatureValues]
 
 
 def summarize(batch: pa.RecordBatch) -> dict[str, FeatureValues]:
-    """Returns the values of each numeric feature of a batch.
-
-    Args:
-      batch: A list of values for each example and feature. Nested lists are left out.
-    """
+    """Returns the values of each numeric feature of a batch, without nested lists."""
     summary = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_null(column.type) or not pa.types.is_primitive(column.type.value_type):

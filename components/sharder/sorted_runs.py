@@ -28,16 +28,10 @@ _FILE_BITS, _RECORD_BITS = 20, 36
 
 
 def make_positions(split: int, file: int, first_record: int, count: int) -> Positions:
-    """Returns the positions in the input of consecutive records.
+    """Returns the positions in the input of consecutive records, of shape [count].
 
-    Args:
-      split: Number of the split.
-      file: Number of the file in the split.
-      first_record: Number of the first record in the file.
-      count: Number of records.
-
-    Returns:
-      Shape [count]. No two records of the input have the same position.
+    `split` is the number of the split, `file` that of the file in the split. No two
+    records of the input have the same position.
     """
     start = split << (_FILE_BITS + _RECORD_BITS) | file << _RECORD_BITS | first_record
     return np.arange(start, start + count, dtype=np.int64)
@@ -53,10 +47,6 @@ def draw_keys(positions: Positions, seed: int) -> Keys:
 
     SplitMix64 (Steele, Lea and Flood 2014, https://doi.org/10.1145/2660193.2660195): a
     one-to-one mixing of 64 bits.
-
-    Args:
-      positions: Positions of the examples.
-      seed: Seed of the order.
     """
     with np.errstate(over="ignore"):
         mixed = _mix(np.array([seed], np.uint64))[0] ^ positions.astype(np.uint64)
@@ -79,7 +69,6 @@ class Run:
     at once, without reading a byte too many.
 
     Attributes:
-      path: The file.
       split: Number of the split.
       counts: Number of examples in each bucket. Shape [BUCKETS].
       ends: Offset in the file at which each bucket ends, in bytes. Shape [BUCKETS].
@@ -96,14 +85,7 @@ class Run:
 
 
 def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
-    """Sorts examples by key and writes them to a file.
-
-    Args:
-      path: The file to write.
-      split: Number of the split.
-      keys: Key of each example. Shape [len(examples)].
-      examples: The serialized examples.
-    """
+    """Sorts serialized examples by their keys and writes them to a file."""
     order = np.argsort(keys)
     sorted_examples, sorted_keys = [examples[index] for index in order.tolist()], keys[order]
     counts = np.bincount((keys >> np.uint64(64 - BUCKET_BITS)).astype(np.int64), minlength=BUCKETS)
@@ -122,15 +104,9 @@ def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
 
 
 def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list[bytes]]:
-    """Reads consecutive buckets of a run.
+    """Reads consecutive buckets of a run, up to the one before `end_bucket`.
 
-    Args:
-      run: The run.
-      first_bucket: The first bucket.
-      end_bucket: The bucket after the last one.
-
-    Returns:
-      The keys of each bucket that is not empty, and the examples of all of them.
+    Returns the keys of each bucket that is not empty, and the examples of all of them.
     """
     begin, end = int(run.ends[first_bucket - 1]) if first_bucket else 0, int(run.ends[end_bucket - 1])
     if begin == end:
@@ -154,14 +130,9 @@ def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list
 def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) -> Iterator[list[bytes]]:
     """Reads examples in the order of the keys of all runs.
 
-    Args:
-      runs: All runs of a split.
-      first: Number, in that order, of the first example to read.
-      count: How many to read.
-      batch_size: About how many to hold in memory at a time.
-
-    Yields:
-      Batches of consecutive examples.
+    Yields batches of consecutive examples, from the one with number `first` in that
+    order. `runs` are all runs of a split; about `batch_size` examples are in memory at
+    a time.
     """
     bucket_counts = np.sum([run.counts for run in runs], axis=0, dtype=np.int64)
     before = np.concatenate([[0], np.cumsum(bucket_counts)])  # examples before each bucket

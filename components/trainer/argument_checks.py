@@ -21,12 +21,8 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 def check_values(arguments: Mapping[str, Any]) -> None:
     """Checks that arguments are values or RuntimeParameters.
 
-    Args:
-      arguments: Name of an argument -> its value. A RuntimeParameter within a dict or a
-        list is refused: the run would get its description in place of its value.
-
-    Raises:
-      ConfigurationError: An argument is neither.
+    A RuntimeParameter within a dict or a list is refused: the run would get its
+    description in place of its value.
     """
     for name, value in arguments.items():
         for path, part in _leaves(value):
@@ -46,13 +42,7 @@ def check_values(arguments: Mapping[str, Any]) -> None:
 def to_message(name: str, value: Any, kind: type[Message]) -> Any:
     """Converts an argument that TFX takes as a message or as a dict of its fields.
 
-    Args:
-      name: Name of the argument, for the error.
-      value: Its value; None for an empty message.
-      kind: Type of the message.
-
-    Returns:
-      The message; the RuntimeParameter if the value is one.
+    None becomes an empty message; a RuntimeParameter stays one.
 
     Raises:
       ConfigurationError: The dict has a field that the message has not.
@@ -70,11 +60,8 @@ def check_transformed(examples: types.BaseChannel, transform_graph: types.BaseCh
     """Checks that a `build_model` gets no raw examples along with a transform graph.
 
     The model would train on raw features, while its serving signature transforms them.
-
-    Args:
-      examples: The examples to train on.
-      transform_graph: The graph. One that is not of a Transform in this pipeline may
-        belong to files of transformed examples.
+    A graph that is not of a Transform in this pipeline may belong to files of
+    transformed examples.
 
     Raises:
       ConfigurationError: The examples come from an ExampleGen.

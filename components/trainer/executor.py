@@ -32,11 +32,8 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Trains and exports a model.
 
-        Args:
-          input_dict: Input artifacts: examples and, if the pipeline has them,
-            transform_graph, schema, base_model and hyperparameters.
-          output_dict: Output artifacts: model and model_run.
-          exec_properties: The component's parameters.
+        The inputs are examples and, if the pipeline has them, transform_graph, schema,
+        base_model and hyperparameters; the outputs are model and model_run.
 
         Raises:
           ConfigurationError: The job cannot be trained as configured.
@@ -70,14 +67,7 @@ def _base_model_uri(inputs: dict[str, list[types.Artifact]]) -> str:
 
 
 def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base_model: str = "") -> None:
-    """Records how a model was trained in its custom properties, for ML Metadata.
-
-    Args:
-      model: The model's artifact, which is changed.
-      job: The job.
-      result: The result that the chief reported.
-      base_model: Path or address of the base model; empty if there is none.
-    """
+    """Records how a model was trained in its custom properties, for ML Metadata."""
     model.set_string_custom_property("strategy", job.distribution.strategy)
     model.set_int_custom_property("num_workers", job.distribution.num_workers)
     model.set_int_custom_property("num_parameter_servers", strategy_table.num_parameter_servers(job.distribution))

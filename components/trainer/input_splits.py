@@ -23,11 +23,7 @@ class Splits:
     train = splits.read(["train"], "train_args")
     ```
 
-    Args:
-      artifacts: The artifacts; a split that several of them have is read from all.
-
-    Attributes:
-      names: Names of the splits.
+    A split that several of the artifacts have is read from all.
 
     Raises:
       ConfigurationError: An artifact does not hold tf.Examples.
@@ -45,15 +41,7 @@ class Splits:
         self._manifests = [shard_manifest.read(artifact.uri) for artifact in artifacts]
 
     def check_schema(self, transform_graph: str | None, schema: str | None) -> None:
-        """Checks that a Sharder made the shards with the same transform or schema.
-
-        Args:
-          transform_graph: Folder of the Trainer's transform graph, if it has one.
-          schema: File of the Trainer's schema, if it has one.
-
-        Raises:
-          DataError: The shards were made with another transform or schema.
-        """
+        """Raises a DataError if shards were made with another transform or schema."""
         manifests = [manifest for manifest in self._manifests if manifest]
         expected = schemas.load_schema(transform_graph, schema) if manifests else None
         for manifest in manifests:
@@ -66,9 +54,7 @@ class Splits:
     def read(self, names: list[str], argument: str) -> Split:
         """Returns the files and counts of one or several splits, combined into one.
 
-        Args:
-          names: Names of the splits.
-          argument: The Trainer's argument that names them, for messages.
+        `argument` is the Trainer's argument that names them, for messages.
 
         Raises:
           ConfigurationError: A split does not exist or has no files.
@@ -99,10 +85,7 @@ class Splits:
     def read_ranges(self, names: list[str], argument: str, feature: str) -> dict[str, tuple[float, float]]:
         """Returns the smallest and largest value of a label or weight in each split.
 
-        Args:
-          names: Names of the splits that are read.
-          argument: The Trainer's argument that names the feature, for messages.
-          feature: The feature.
+        `argument` is the Trainer's argument that names the feature, for messages.
 
         Returns:
           The values by split, in the order of `names`; without those that no Sharder
@@ -151,12 +134,7 @@ class Splits:
 
 
 def find_raw_examples(artifacts: list[types.Artifact], transform_graph: str | None) -> tuple[str, ...]:
-    """Returns files of raw examples to ask the model with; empty if there are none.
-
-    Args:
-      artifacts: The Trainer's examples, of a Sharder or of any other component.
-      transform_graph: Folder of the Trainer's transform graph, if it has one.
-    """
+    """Returns files of raw examples to ask the model with; empty if there are none."""
     if not artifacts:
         return ()
     latest = artifacts[-1]
@@ -171,11 +149,7 @@ def find_raw_examples(artifacts: list[types.Artifact], transform_graph: str | No
 
 
 def _check_length(path: str, shard: shard_manifest.ShardEntry) -> None:
-    """Checks that a shard is as long as it was when it was written.
-
-    Raises:
-      DataError: The shard is missing, or it has another length.
-    """
+    """Checks that a shard is as long as it was when it was written."""
     if not tf.io.gfile.exists(path):
         raise DataError(f"examples: the shard {path}, {shard.num_examples} examples, is missing; regenerate the examples")
     length = tf.io.gfile.stat(path).length

@@ -55,9 +55,7 @@ class TrainingParameters(NamedTuple):
 def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
     """Groups the Trainer's parameters.
 
-    Args:
-      parameters: Name -> value. Parameters that are missing or None get their defaults;
-        a strategy `auto` is resolved.
+    Those that are missing or None get their defaults; a strategy `auto` is resolved.
     """
 
     def select(dataclass: type) -> Any:
@@ -77,12 +75,8 @@ def check_function(
 ) -> None:
     """Checks that the module's function uses all settings of the Trainer.
 
-    Args:
-      kind: `build_model` or `run_fn`.
-      parameters: The Trainer's parameters.
-      exec_properties: The Trainer's execution properties; missing ones have their
-        default values.
-      inputs: The Trainer's inputs by name; those that it does not have may be None.
+    `kind` is `build_model` or `run_fn`. Missing execution properties have their default
+    values; inputs that the Trainer does not have may be None.
 
     Raises:
       ConfigurationError: The function would ignore a setting, or it cannot train under
@@ -120,12 +114,7 @@ def add_steps(
 def take_steps(exec_properties: dict[str, Any], parameters: TrainingParameters) -> tuple[dict[str, Any], TrainingParameters]:
     """Moves the numbers of steps from TFX's arguments to the parameters.
 
-    Args:
-      exec_properties: The execution properties of a component.
-      parameters: Those of them that are training parameters.
-
-    Returns:
-      Both, changed.
+    Returns the execution properties and the parameters, both changed.
 
     Raises:
       ConfigurationError: A parameter and TFX's argument contradict each other.
@@ -154,15 +143,9 @@ def build_job(
     job = build_job(input_dict, output_dict, exec_properties, parameters, work_dir)
     ```
 
-    Args:
-      inputs: Input artifacts of the execution.
-      outputs: Its output artifacts.
-      exec_properties: Its execution properties.
-      parameters: Those of them that are training parameters.
-      work_dir: A folder that lives as long as the training, for the unpacked user
-        module and the result.
-      addresses: Folder of an artifact's copy -> folder of the artifact, for inputs that
-        are read from copies.
+    `work_dir` lives as long as the training, and gets the unpacked user module and the
+    result. `addresses` is folder of an artifact's copy -> folder of the artifact, for
+    inputs that are read from copies.
 
     Raises:
       ConfigurationError: The job cannot be trained as configured.
@@ -185,9 +168,7 @@ def build_job(
 def checkpoint_root(exec_properties: Mapping[str, Any], output_dir: str) -> str:
     """Returns the folder of the states of all runs of a component.
 
-    Args:
-      exec_properties: The component's execution properties.
-      output_dir: Folder of one of its output artifacts.
+    `output_dir` is the folder of one of its output artifacts.
     """
     default = os.path.join(os.path.dirname(os.path.dirname(output_dir)), CHECKPOINTS)
     return exec_properties.get("checkpoint_dir") or default
@@ -214,12 +195,7 @@ def describe_job(
 ) -> TrainingJob:
     """Describes a training, but for the folder of its saved state.
 
-    Args:
-      inputs: Input artifacts of the execution.
-      outputs: Where the results go.
-      exec_properties: Its execution properties.
-      parameters: Those of them that are training parameters.
-      work_dir: A folder that lives as long as the training.
+    `work_dir` lives as long as the training.
 
     Raises:
       ConfigurationError: The job cannot be trained as configured.
@@ -280,13 +256,8 @@ def describe_job(
 def unpack_user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[UserModule, str]:
     """Finds the user's function, and unpacks its module if TFX has packaged it.
 
-    Args:
-      exec_properties: The Trainer's execution properties.
-      work_dir: A folder for the unpacked module.
-
-    Returns:
-      The function with the folders to import it from, and its kind: `build_model` or
-      `run_fn`.
+    Returns the function with the folders to import it from, and its kind: `build_model`
+    or `run_fn`.
     """
     for kind in ("build_model", "run_fn"):
         if exec_properties.get(kind):

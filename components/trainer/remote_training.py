@@ -49,17 +49,7 @@ def train(
     """Trains on other machines.
 
     A retry of the same pipeline step takes over the training of the previous attempt,
-    whether it is still running or done.
-
-    Args:
-      inputs: Input artifacts of the execution.
-      outputs: Its output artifacts; the model is written to them.
-      exec_properties: Its execution properties.
-      parameters: Those of them that are training parameters.
-      settings: Where to train.
-
-    Returns:
-      The job and its result.
+    whether it is still running or done. The model is written to the `outputs`.
 
     Raises:
       ConfigurationError: The job cannot be trained as configured.
@@ -84,11 +74,8 @@ class TrainingFolder:
 
     Attributes:
       name: Name of the training; see `job_name`.
-      folder: The folder.
       lease_file: The lease of the step that follows the training; each of several
         trainings has its own, in its folder.
-      staged: The artifacts to use.
-      settings: Where to train.
       is_lost: Returns True if another attempt of the step uses the folder by now.
     """
 
@@ -110,12 +97,8 @@ def training_folder(
 ) -> Iterator[TrainingFolder]:
     """Keeps a folder for trainings on other machines within the block.
 
-    Args:
-      inputs: Input artifacts of the execution.
-      outputs: Its output artifacts that trainings write.
-      exec_properties: Its execution properties.
-      settings: Where to train.
-      output_dir: Folder of one of its output artifacts, unique to the execution.
+    `outputs` are those that trainings write. `output_dir` is the folder of one of the
+    output artifacts, unique to the execution.
 
     Raises:
       ConfigurationError: Other machines cannot reach what the trainings need.
@@ -147,17 +130,8 @@ def launch(
     """Trains on other machines, unless an earlier attempt has left result and model.
 
     If processes of that attempt are still running, waits for their end: they may still
-    write to the outputs.
-
-    Args:
-      job: The job.
-      training: The folder that its processes can reach.
-      name: Name of the training.
-      folder: Folder for the job document, in that one.
-      is_lost: Returns True if another attempt follows the training by now.
-
-    Returns:
-      The chief's result.
+    write to the outputs. `folder`, in that of `training`, is for the job document.
+    `is_lost` returns True if another attempt follows the training by now.
 
     Raises:
       ConfigurationError: The job cannot be trained as configured.
@@ -188,11 +162,7 @@ def launch(
 
 
 def make_folder(folder: str) -> None:
-    """Creates the training's folder.
-
-    Raises:
-      ConfigurationError: This step may not write to it.
-    """
+    """Creates the training's folder; raises a ConfigurationError if refused."""
     if "://" in folder:
         fileio.makedirs(folder)
         return
@@ -233,16 +203,11 @@ def _cleaning_up(folder: str, own_lease: lease.Lease, is_retry: bool) -> Iterato
 def _find_unneeded(folder: str, error: BaseException | None, is_retry: bool) -> str | None:
     """Returns what to remove of a training's folder.
 
-    Args:
-      folder: The folder.
-      error: What has ended the step; None if nothing has.
-      is_retry: True if an earlier attempt of the step has used the folder.
-
-    Returns:
-      The whole folder after a training that failed by itself, or that had no room for
-      its lease. Nothing if the training was interrupted, or if a retry was refused
-      before it took over: the training may go on, and until then it may read its
-      inputs. Otherwise, the copies of inputs: a retry takes the result and the model.
+    That is the whole folder after a training that failed by itself, or that had no room
+    for its lease. It is nothing if the training was interrupted, or if a retry was
+    refused before it took over: the training may go on, and until then it may read its
+    inputs. Otherwise, it is the copies of inputs: a retry takes the result and the
+    model.
     """
     is_interrupted = error is not None and not isinstance(error, Exception)  # by a signal
     # Such as by the lock of the saved state.
@@ -258,11 +223,8 @@ def _find_unneeded(folder: str, error: BaseException | None, is_retry: bool) -> 
 def holding(own_lease: lease.Lease) -> Iterator[Callable[[], bool]]:
     """Holds a lease within the block; when it expires, the chief stops.
 
-    Args:
-      own_lease: The lease, which is taken from whoever has it.
-
-    Yields:
-      A function that returns True if another attempt has taken it since.
+    The lease is taken from whoever has it. Yields a function that returns True if
+    another attempt has taken it since.
     """
     has_ended, is_lost = threading.Event(), threading.Event()
 
@@ -301,12 +263,8 @@ def _remove_abandoned(root: str) -> None:
 def job_name(pipeline: str, model_dir: str) -> str:
     """Returns the name of a training job, the same for each attempt of a step.
 
-    Args:
-      pipeline: Name of the pipeline.
-      model_dir: Folder of the model, which is unique to the execution.
-
-    Returns:
-      A DNS label, short enough to leave room for the suffixes of pods.
+    It is a DNS label, short enough to leave room for the suffixes of pods. `model_dir`
+    is unique to the execution.
     """
     prefix = pipeline if pipeline[:1].isalpha() else f"tfx-{pipeline}"
     return f"{prefix[:32].rstrip('-')}-{hashlib.sha256(model_dir.encode()).hexdigest()[:10]}"

@@ -43,14 +43,9 @@ def fingerprint_inputs(
     Workers, devices and strategy are not part of them: a run may resume from a
     checkpoint that was saved under another strategy.
 
-    Args:
-      job: The job.
-      data: Its data.
-      examples: Its Examples artifacts.
-      module_fingerprint: The pipeline's fingerprint of the user's module. Added to that
-        of the module's files, which are fingerprinted here.
-      addresses: Folder of an artifact's copy -> folder of the artifact, for artifacts
-        that are read from copies.
+    `module_fingerprint` is the pipeline's, which is added to that of the module's
+    files. `addresses` is folder of an artifact's copy -> folder of the artifact, for
+    artifacts that are read from copies.
 
     Returns:
       Name of the part -> its fingerprint: `module`, `data`, `hparams`, `parameters`,
@@ -89,15 +84,12 @@ def fingerprint_inputs(
 def ensure_checkpoint_dir(
     root: str, identity: Mapping[str, str], state_file: str = STATE_FILE, noun: str = "training"
 ) -> str:
-    """Returns the folder of a run's state, and creates it if it is missing.
+    """Returns the folder of a run's state below `root`; creates it if it is missing.
 
     Logs a warning if there are only states of runs with other inputs.
 
-    Args:
-      root: Folder of the states of all runs.
-      identity: The run's fingerprints, see `fingerprint_inputs`.
-      state_file: File in a run's folder that shows that it has saved a state.
-      noun: Kind of run, for messages.
+    A run has saved a state if its folder has the `state_file`. For `identity`, see
+    `fingerprint_inputs`; `noun` is the kind of run, for messages.
 
     Raises:
       ConfigurationError: The folder cannot be created, for instance in one that is

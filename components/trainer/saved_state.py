@@ -19,9 +19,6 @@ def owned(outputs: Outputs) -> Iterator[None]:
 
     If the block succeeds and there is a model, the state is removed.
 
-    Args:
-      outputs: The job's outputs, with the folder of its state.
-
     Raises:
       ConfigurationError: Another live run with the same module, data and parameters
         saves to the same folder.

@@ -32,13 +32,8 @@ def annotations(groups: Sequence[type]) -> dict[str, Any]:
 def execution_values(groups: Sequence[type], arguments: Mapping[str, Any], component: str = "Trainer") -> dict[str, Any]:
     """Returns the values of execution properties for pipeline parameters.
 
-    Args:
-      groups: Dataclasses of parameters.
-      arguments: Name of a parameter -> its value, a RuntimeParameter or None.
-      component: Name of the component's class, for the message.
-
-    Raises:
-      TypeError: A name is not a parameter's.
+    An argument is a value, a RuntimeParameter or None. Raises a TypeError, which names
+    the component's class, if no group declares a parameter of that name.
     """
     names = {declared.name for declared in declarations(*groups)}
     for name in arguments:

@@ -27,8 +27,6 @@ class Staged:
     """Artifacts that all pods can reach.
 
     Attributes:
-      inputs: Input artifacts.
-      outputs: Output artifacts.
       addresses: Folder of an artifact's copy -> folder of the artifact.
     """
 
@@ -52,14 +50,8 @@ def stage(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -
     staged.copy_back()
     ```
 
-    Args:
-      inputs: Input artifacts; these objects stay as they are.
-      outputs: Output artifacts, which get folders for their files.
-      folder: A folder or address for copies.
-      is_shared: True if the training's pods can reach the folder.
-
-    Returns:
-      The artifacts to use instead.
+    The inputs stay as they are; the outputs get folders for their files. `is_shared` is
+    True if the training's pods can reach the folder.
 
     Raises:
       ConfigurationError: An artifact is only in this container, and the folder is not

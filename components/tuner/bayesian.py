@@ -17,11 +17,7 @@ class BayesianOracle(keras_tuner.oracles.BayesianOptimizationOracle):
     """
 
     def populate_space(self, trial_id: str) -> dict[str, Any]:
-        """Returns the values of the next trial, as KerasTuner expects them.
-
-        Args:
-          trial_id: Id of the next trial.
-        """
+        """Returns the values of the next trial, as KerasTuner expects them."""
         response: dict[str, Any] = super().populate_space(trial_id)
         if response["status"] != trial_lib.TrialStatus.RUNNING:
             return response

@@ -38,11 +38,8 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Searches for hyperparameters.
 
-        Args:
-          input_dict: Input artifacts: examples and, if the pipeline has them,
-            transform_graph and schema.
-          output_dict: Output artifacts: best_hyperparameters and tuner_results.
-          exec_properties: The component's parameters.
+        The inputs are examples and, if the pipeline has them, transform_graph and
+        schema; the outputs are best_hyperparameters and tuner_results.
 
         Raises:
           ConfigurationError: The search is wrong, or trials cannot be trained as
@@ -96,11 +93,8 @@ class Executor(base_executor.BaseExecutor):
 def write(best: types.Artifact, table: types.Artifact, hyperparameters: str, result: trials.SearchResult) -> None:
     """Writes the outputs of a search, in the files of TFX's Tuner and the table.
 
-    Args:
-      best: Artifact for the best hyperparameters.
-      table: Artifact for the table of trials, which gets the objective as a property.
-      hyperparameters: The best hyperparameters, KerasTuner's document.
-      result: The search.
+    `hyperparameters` is KerasTuner's document; `table` gets the objective as a
+    property.
     """
     io_utils.write_string_file(os.path.join(best.uri, BEST_FILE), hyperparameters)
     io_utils.write_string_file(os.path.join(table.uri, trials.RESULTS_FILE), trials.to_records(result.trials))

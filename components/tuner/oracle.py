@@ -34,11 +34,9 @@ _MAX_COLLISIONS = 10_000
 
 
 def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
-    """Returns the search space in KerasTuner's terms.
+    """Returns the space of a search, which was checked, in KerasTuner's terms.
 
-    Args:
-      search: The search, checked by `search.check`.
-      hparams: Name of a hyperparameter -> its default, which decides on its type.
+    The defaults in `hparams` decide on the types.
     """
     space = keras_tuner.HyperParameters()
     for name, values in search.space.items():
@@ -65,11 +63,8 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind
 def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: int, folder: str) -> Oracle:
     """Makes the oracle of a search.
 
-    Args:
-      search: The search.
-      space: Its space; see `make_space`.
-      max_epochs: Epochs of the longest trial, for `hyperband`.
-      folder: A new folder, which the oracle writes to.
+    `max_epochs` is for `hyperband`: epochs of the longest trial. The oracle writes to
+    `folder`, a new one.
 
     Raises:
       ConfigurationError: A package that the oracle needs is not installed.
@@ -103,11 +98,7 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
 def describe_shortfall(oracle: Oracle) -> str:
     """Describes a search that ended early, as its space has no more values.
 
-    Args:
-      oracle: The oracle, when it makes no more trials.
-
-    Returns:
-      A message for people; empty if all trials were made.
+    The message is empty if all trials were made.
     """
     planned, made = oracle.max_trials or 0, len(oracle.trials)  # Hyperband decides on the number by itself
     if made >= planned:
@@ -120,22 +111,13 @@ def snapshot(folder: str) -> dict[str, str]:
 
     KerasTuner writes them in place: a process that is killed may leave half a file. As
     one document, they can be replaced at once.
-
-    Args:
-      folder: The oracle's folder.
     """
     root = Path(folder)
     return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*.json"))}
 
 
 def restore(oracle: Oracle, folder: str, files: Mapping[str, str]) -> None:
-    """Continues from a snapshot: trials that were running are the next to be tried.
-
-    Args:
-      oracle: A new oracle.
-      folder: Its folder.
-      files: The snapshot.
-    """
+    """Continues a snapshot with a new oracle: trials that were running come next."""
     for path, text in files.items():
         file = Path(folder) / path
         os.makedirs(file.parent, exist_ok=True)
@@ -146,19 +128,12 @@ def restore(oracle: Oracle, folder: str, files: Mapping[str, str]) -> None:
 def values_of(trial: KerasTrial, hparams: Mapping[str, Value]) -> dict[str, Value]:
     """Returns the values that a trial tries, without those of Hyperband itself.
 
-    Args:
-      trial: The trial.
-      hparams: Name of a hyperparameter -> its default, which decides on its type.
+    The defaults in `hparams` decide on the types.
     """
     values = trial.hyperparameters.values
     return {name: type(hparams[name])(value) for name, value in values.items() if not name.startswith(RESERVED)}
 
 
 def best_hyperparameters(trial: KerasTrial, values: Mapping[str, Value]) -> str:
-    """Writes a trial's hyperparameters in KerasTuner's format, as TFX's Tuner does.
-
-    Args:
-      trial: The best trial.
-      values: Its values; see `values_of`.
-    """
+    """Writes a trial's hyperparameters in KerasTuner's format, as TFX's Tuner does."""
     return json.dumps({**trial.hyperparameters.get_config(), "values": dict(values)})

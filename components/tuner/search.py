@@ -122,10 +122,7 @@ def find_direction(objective: str) -> Direction:
 def trial_options(search: Search, options: TrainingOptions, hparams: Mapping[str, Value]) -> TrainingOptions:
     """Returns the training options of a trial: the Trainer's, and a length of its own.
 
-    Args:
-      search: The search, checked by `check`.
-      options: The Trainer's options.
-      hparams: Name of a hyperparameter -> its default, which decides on its type.
+    The search was checked by `check`. The defaults in `hparams` decide on types.
 
     Raises:
       ConfigurationError: The oracle needs another kind of length, or the best weights
@@ -196,10 +193,6 @@ def _count_rounds(search: Search, epochs: int) -> int:
 
 def check(search: Search, hparams: Mapping[str, Any]) -> None:
     """Checks a search against the hyperparameters of a pipeline.
-
-    Args:
-      search: The search.
-      hparams: Name of a hyperparameter -> its default.
 
     Raises:
       ConfigurationError: They do not go together. The message begins with the setting.

@@ -31,12 +31,9 @@ class SearchRun:
     run.best_hyperparameters()  # KerasTuner's document
     ```
 
-    Args:
-      search: The search.
-      shared_job: The job that all trials share.
-      folder: Folder of the search's state, the same for each attempt.
-      oracle_folder: A new folder of this machine for the oracle's own files.
-      launch: Trains the job of a trial.
+    All trials share `shared_job`, and `launch` trains the job of one. `folder`, for the
+    search's state, is the same for each attempt; `oracle_folder` is a new one of this
+    machine, for the oracle's own files.
 
     Raises:
       ConfigurationError: The oracle needs a package that is not installed.
@@ -199,12 +196,8 @@ class SearchRun:
     def _score(self, result: TrainingResult) -> float | None:
         """Returns the objective's last value, or the best one if that is exported.
 
-        Returns:
-          None if a training that ended early, or a metric that only some values create,
-          has left none.
-
-        Raises:
-          ConfigurationError: No trial has reported this metric.
+        None if a training that ended early, or a metric that only some values create,
+        has left none. Raises a ConfigurationError if no trial has reported this metric.
         """
         if result.best and result.best.metric == self._search.objective:
             return result.best.value

@@ -18,8 +18,6 @@ class TrialPlan:
 
     Attributes:
       trial: Its number in the search.
-      oracle_id: The oracle's name for it.
-      hparams: The values that it tries.
       epochs: Its epochs in total; 0 for those of the shared job.
       continues: Number of the trial whose state it continues from; empty for none.
       first: Number of the trial at which that chain began; its own if there is none.
@@ -34,27 +32,15 @@ class TrialPlan:
 
 
 def folder_of(search_folder: str, trial: str) -> str:
-    """Returns the folder of a trial.
-
-    Args:
-      search_folder: Folder of the search.
-      trial: Number of the trial.
-    """
+    """Returns the folder of the trial with this number."""
     return os.path.join(search_folder, f"trial-{trial}")
 
 
 def make_job(shared: TrainingJob, plan: TrialPlan, search_folder: str) -> TrainingJob:
     """Makes the job of a trial: a training with its values that exports no model.
 
-    A trial that continues another works on that one's saved state.
-
-    Args:
-      shared: The job that all trials share.
-      plan: The trial.
-      search_folder: Folder of the search.
-
-    Returns:
-      The job, without the file for its result.
+    A trial that continues another works on that one's saved state. The file for the
+    job's result is left out.
     """
     options = shared.training_options
     return replace(

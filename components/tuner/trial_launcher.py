@@ -55,13 +55,9 @@ def trial_launcher(
 ) -> Iterator[TrialLauncher]:
     """Keeps what launching trials needs within the block.
 
-    Args:
-      inputs: Input artifacts of the execution.
-      exec_properties: Its execution properties, which name a launcher or none.
-      distribution: The processes of a trial.
-      output_dir: Folder of one of its output artifacts, unique to the execution.
-      num_parallel_trials: Trials that train at the same time.
-      noun: Word for a trial, in names of folders and in messages.
+    `distribution` is of one trial. `output_dir` is the folder of one of the output
+    artifacts, unique to the execution. `noun` is the word for a trial in names of
+    folders and in messages.
 
     Raises:
       ConfigurationError: Trials cannot be trained as configured.
@@ -113,11 +109,8 @@ def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launc
 def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[tuple[str, ...] | None]:
     """Returns the GPUs of each of the trials that train at the same time.
 
-    Returns:
-      Names for CUDA_VISIBLE_DEVICES; None to leave it unchanged.
-
-    Raises:
-      ConfigurationError: There are too few.
+    They are names for CUDA_VISIBLE_DEVICES; None leaves it unchanged. Raises a
+    ConfigurationError if there are too few.
     """
     own = local_launcher.current_settings().gpus
     available = tuple(gpus.list_visible()) if own is None else own
@@ -142,13 +135,7 @@ def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[t
 
 
 def _local_launch(folder: str, noun: str, gpus_of_trials: list[tuple[str, ...] | None]) -> Launch:
-    """Returns a function that trains on this machine.
-
-    Args:
-      folder: Folder for the job documents.
-      noun: Word for a trial.
-      gpus_of_trials: GPUs of each of the trials that train at the same time.
-    """
+    """Returns a function that trains on this machine, with job files in `folder`."""
     settings, alone = local_launcher.current_settings(), len(gpus_of_trials) == 1
     free = list(gpus_of_trials)  # `pop` and `append` are safe in several threads
 

@@ -21,13 +21,11 @@ class Trial:
     Attributes:
       trial: Its number in the search.
       status: `COMPLETED` or `FAILED`, as in KerasTuner.
-      hparams: The values that it tried.
       score: Its objective at the end; None if it failed.
       step: Training steps that it took in total; 0 if it failed.
       epochs: Epochs that it was given; 0 if all trials have the same length.
       continues: Number of the trial that it continued; empty if it continued none.
       seconds: Wall time, with the start of its processes.
-      message: Why it failed; empty if it did not.
     """
 
     trial: str
@@ -42,12 +40,7 @@ class Trial:
 
 
 def ranked(trials: Iterable[Trial], goal: str) -> list[Trial]:
-    """Returns trials from the best to the worst; failed ones come last.
-
-    Args:
-      trials: The trials.
-      goal: `min` or `max`.
-    """
+    """Returns trials, the best first for `min` or `max`; failed ones come last."""
     sign = 1 if goal == "min" else -1
     return sorted(trials, key=lambda trial: (trial.score is None, sign * (trial.score or 0.0)))
 
@@ -73,7 +66,6 @@ class SearchResult:
     """The result of a search.
 
     Attributes:
-      objective: The metric that trials were compared by.
       goal: `min` or `max`.
       trials: All trials, from the best to the worst.
     """
@@ -92,9 +84,6 @@ def format_table(result: SearchResult) -> str:
     0          0.938312    460        0.00044     16
     1            failed      -            0.1     32
     ```
-
-    Args:
-      result: The search.
     """
     names = list(dict.fromkeys(name for trial in result.trials for name in trial.hparams))
     rows = [["trial", result.objective, "steps", *names]]

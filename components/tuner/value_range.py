@@ -36,12 +36,7 @@ class ValueRange:
 
 
 def count(values: ValueRange, kind: type) -> float:
-    """Returns how many values there are; infinite for numbers without steps.
-
-    Args:
-      values: The values.
-      kind: Type of the hyperparameter.
-    """
+    """Returns how many values there are; infinite for numbers without steps."""
     if values.values or values.min is None or values.max is None:
         return len(values.values)
     if values.step is None:
@@ -58,9 +53,6 @@ def list_steps(values: ValueRange) -> list[float]:
 
     They are those that the decimals in a pipeline file add up to: 0.3, and not
     0.30000000000000004, comes after 0.2 with step 0.1.
-
-    Args:
-      values: A range with `min`, `max` and `step`.
     """
     smallest, largest, step = (Decimal(str(number)) for number in (values.min, values.max, values.step))
     if values.sampling == "linear":
@@ -75,9 +67,7 @@ def list_steps(values: ValueRange) -> list[float]:
 def find_problem(values: ValueRange, default: Value) -> str:
     """Returns what is wrong with a hyperparameter's values; empty if nothing is.
 
-    Args:
-      values: The values.
-      default: The hyperparameter's default, which decides on their type.
+    The hyperparameter's default decides on their type.
     """
     bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
     kind = type(default)

@@ -25,12 +25,7 @@ class Workers(Generic[_Item, _Result]):
         key, item, result, error = workers.next()
     ```
 
-    Args:
-      count: Number of workers.
-      function: The function.
-
-    Attributes:
-      busy: Item that is in work, by key.
+    `busy` has the items in work, by key.
     """
 
     def __init__(self, count: int, function: Callable[[_Item], _Result]):

@@ -17,8 +17,7 @@ from tfx_distribute.trainer_module.reporting.progress import Progress
 class ChiefLog:
     """The log of the chief's pod, and then of those that take its place.
 
-    Attributes:
-      last_lines: The last lines that were passed on, without reports of progress.
+    `last_lines` are the last that were passed on, without reports of progress.
     """
 
     def __init__(self) -> None:
@@ -28,12 +27,7 @@ class ChiefLog:
         self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
     def read(self, jobs: JobClient, pod: client.V1Pod) -> None:
-        """Passes on the lines that are new.
-
-        Args:
-          jobs: Client of the job.
-          pod: The chief's pod.
-        """
+        """Passes on the lines that are new."""
         uid, now = pod.metadata.uid, time.monotonic()
         since = int(now - self._read_at[uid]) + timeouts.CLOCK_SECONDS if uid in self._read_at else None
         lines = jobs.read_log(pod.metadata.name, since_seconds=since)

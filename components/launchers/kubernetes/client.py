@@ -47,11 +47,7 @@ def has_kind(kind: JobKind) -> bool:
 class JobClient:
     """Sends requests about one job.
 
-    Attributes:
-      kind: Kind of the job.
-      name: Its name.
-      namespace: Its namespace.
-      is_sent: True once it may exist by a request of ours.
+    `is_sent` is True once the job may exist by a request of ours.
     """
 
     def __init__(self, kind: JobKind, name: str, namespace: str):
@@ -68,10 +64,7 @@ class JobClient:
         return f"{self.kind.title} {self.name}"
 
     def create(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
-        """Creates the job.
-
-        Returns:
-          The job; None if one of this name exists already.
+        """Creates the job and returns it; None if one of this name exists already.
 
         Raises:
           ConfigurationError: The cluster refuses it.
@@ -92,22 +85,11 @@ class JobClient:
         return created
 
     def get(self) -> dict[str, Any]:
-        """Returns the job with its current status.
-
-        Raises:
-          GoneError: It does not exist.
-        """
+        """Returns the job with its current status, or raises a GoneError."""
         return self._call_for_job(self._custom.get_namespaced_custom_object)
 
     def set_owners(self, owners: list[dict[str, Any]]) -> None:
-        """Replaces the owners of the job.
-
-        Args:
-          owners: The new `ownerReferences`.
-
-        Raises:
-          GoneError: The job does not exist.
-        """
+        """Replaces the job's `ownerReferences`, or raises a GoneError."""
         body = {"metadata": {"ownerReferences": owners}}
         self.is_sent = True
         self._call_for_job(self._custom.patch_namespaced_custom_object, body=body)
@@ -115,9 +97,8 @@ class JobClient:
     def delete(self, has_time: bool = True, condition: Callable[[Mapping[str, Any]], bool] = lambda job: True) -> None:
         """Deletes the job and its pods; logs if it cannot.
 
-        Args:
-          has_time: False to send each request once, for a launcher that has to end.
-          condition: Returns True if this job, as the cluster has it, is to be deleted.
+        Without time, as for a launcher that has to end, sends each request once. Does
+        nothing unless `condition` returns True for the job as the cluster has it.
         """
         # In the foreground: what belongs to the job goes first. JobSet would take an
         # old Job for one of a new JobSet of the same name.
@@ -196,16 +177,10 @@ class JobClient:
         return self._explaining("list workloads", request)
 
     def read_log(self, pod: str, container: str = CONTAINER, **options: Any) -> list[str] | None:
-        """Returns lines of a container, each with its time in front.
+        """Returns lines of a container, each with its time; None if unreadable now.
 
-        Args:
-          pod: Name of the pod.
-          container: Name of the container.
-          **options: Arguments of `read_namespaced_pod_log` that are not None, such as
-            `tail_lines`.
-
-        Returns:
-          The lines; None if they cannot be read now.
+        `options` are arguments of `read_namespaced_pod_log` that are not None, such as
+        `tail_lines`.
         """
         try:
             answer = self._core.read_namespaced_pod_log(

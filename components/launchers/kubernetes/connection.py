@@ -25,8 +25,7 @@ def api_client(configuration: client.Configuration | None = None) -> client.ApiC
     core = client.CoreV1Api(api_client())
     ```
 
-    Args:
-      configuration: Access to the cluster; by default, what `load_config` has found.
+    By default, it has the access that `load_config` has found.
     """
     api = client.ApiClient(configuration)
     settings = api.rest_client.pool_manager.connection_pool_kw

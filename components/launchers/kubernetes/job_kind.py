@@ -42,9 +42,6 @@ class JobKind(abc.ABC):
     Attributes:
       name: Value of `training` in a pipeline file.
       title: Kind of its objects, as manifests and people write it.
-      group: Group of its API.
-      version: Version of its API.
-      plural: Name of the resource.
       name_label: Label of a pod with the name of its job.
       install: Advice for a cluster without it.
     """
@@ -58,15 +55,9 @@ class JobKind(abc.ABC):
     install: str
 
     def make_manifest(self, training: Training, settings: KubernetesSettings, step: Step | None = None) -> Document:
-        """Makes the manifest of a job.
+        """Makes the manifest of a job, as JSON values.
 
-        Args:
-          training: Number and environment of processes.
-          settings: Pods, and how they are scheduled.
-          step: The step that starts it; None outside of a cluster.
-
-        Returns:
-          The manifest, as JSON values.
+        `step` is the one that starts it; None outside of a cluster.
 
         Raises:
           ConfigurationError: Kubernetes cannot run this distribution.

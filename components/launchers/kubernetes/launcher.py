@@ -126,11 +126,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         return True
 
     def _take_over(self, manifest: Request) -> bool:
-        """Becomes the owner of a job, unless it has ended.
-
-        Raises:
-          GoneError: It does not exist.
-        """
+        """Becomes the owner of a job, unless it has ended, or raises a GoneError."""
         jobs = self._client()
         job = jobs.get()
         if self._has_ended(job):
@@ -143,11 +139,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         return True
 
     def _wait_until_gone(self) -> None:
-        """Deletes a job that has ended, and waits until it is gone.
-
-        Raises:
-          TrainingError: It is not gone after a long time.
-        """
+        """Deletes an ended job; raises a TrainingError if it is not gone in time."""
         jobs = self._client()
         jobs.delete(condition=self._has_ended)  # and not one that another attempt has created since
         deadline = time.monotonic() + timeouts.ANSWER_SECONDS
@@ -246,8 +238,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
     def _look(self, job: Mapping[str, Any], state: JobState) -> str:
         """Notes what the cluster says about a job that does not run.
 
-        Returns:
-          A reason that no waiting ends; empty if there is none.
+        Returns a reason that no waiting ends; empty if there is none.
         """
         from tfx_distribute.components.launchers.kubernetes import reasons
 

@@ -34,10 +34,7 @@ class Machine:
     """A `MachineSpec` in the terms of Kubernetes.
 
     Attributes:
-      limits: Resource -> quantity.
-      node_selector: Labels that a Kubernetes node must have.
       node_affinity: Label of a Kubernetes node -> allowed values.
-      tolerations: Taints of Kubernetes nodes that are tolerated.
       shared_memory: Size of `/dev/shm`, empty for no limit; None for the container's
         default.
     """
@@ -60,16 +57,10 @@ class PodSettings:
     """Settings that all pods of a training share.
 
     Attributes:
-      image: Image with this package.
       claims: Folder -> persistent volume claim that is mounted there.
       secrets: Environment variable -> name and key of a secret.
-      variables: Environment variable -> value.
-      image_pull_secrets: Secrets for pulling the image.
       service_account: Service account; None for that of the step.
-      labels: Labels.
-      annotations: Annotations.
       metrics_port: Port that serves the progress for Prometheus; None for no port.
-      run_as_non_root: True to refuse to run as root.
       fs_group: Group that owns the volumes; None to leave them as they are.
     """
 
@@ -94,11 +85,7 @@ class Step:
     neither data nor images, and as another user not the files that both exchange.
 
     Attributes:
-      name: Its name.
       uid: Its uid. Kubernetes deletes the job together with it.
-      account: Its service account.
-      user: Id of its user.
-      group: Id of its group.
     """
 
     name: str
@@ -130,10 +117,6 @@ def make_pod_template(machine: Machine, pod: PodSettings) -> Document:
     """Returns the pod template of a training process, without its command.
 
     The container has the name that the Training Operator requires.
-
-    Args:
-      machine: Where the process runs.
-      pod: Settings that all pods share.
     """
     volumes: list[Document] = []
     mounts: list[Document] = []

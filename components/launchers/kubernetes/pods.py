@@ -19,12 +19,9 @@ class PodEnd:
     """Failure of a pod, if it has failed.
 
     Attributes:
-      name: Name of the pod.
       how: How it failed; empty if it has not failed.
       at: When it failed, in seconds since 1970; 0 if that is unknown.
       is_final: True if another attempt would fail too.
-      container: Name of the container that has failed.
-      last_lines: Last lines that it printed.
     """
 
     name: str

@@ -75,11 +75,7 @@ def find_remedy(words: str) -> str:
 
 
 def find_remedy_for_output(lines: Iterable[str]) -> str:
-    """Returns what to do about a program that could not start; empty if it could.
-
-    Args:
-      lines: The last lines that it printed.
-    """
+    """Returns a remedy if a program's last lines say it could not start; else empty."""
     return _NO_PACKAGE if any("No module named 'tfx_distribute'" in line for line in lines) else ""
 
 
@@ -92,11 +88,9 @@ def with_remedy(words: str) -> str:
 def is_final(words: str) -> bool:
     """Returns True for a reason that no waiting ends, only a person.
 
-    A pod that the cluster denies, or a queue that can never admit the training.
-
-    Args:
-      words: The cluster's words about a job. Those about a pod that exists may pass: a
-        machine has to wait for its own rights.
+    A pod that the cluster denies, or a queue that can never admit the training. `words`
+    are about a job: those about a pod that exists may pass, as a machine has to wait
+    for its own rights.
     """
     unassigned = [match[1] for part in words.split("; ") if (match := _UNASSIGNED.fullmatch(part))]
     # Kueue gives a reason for each flavor. As long as one may pass, so may the wait.
@@ -121,11 +115,7 @@ def _is_too_small(requested: str, limited: str) -> bool:
 
 
 def find_wait(workloads: Sequence[Mapping[str, Any]]) -> str:
-    """Returns Kueue's words about what a job waits for; empty if it has none.
-
-    Args:
-      workloads: The Workloads that Kueue has made for the job.
-    """
+    """Returns Kueue's words about what a job waits for; empty if it has none."""
     words = []
     for workload in workloads:
         status = workload.get("status") or {}

@@ -27,11 +27,8 @@ class ForkServer:
     """A process that has imported TensorFlow, and forks training processes.
 
     Start it before you need it: the import takes seconds, in which the caller can do
-    something else.
-
-    Args:
-      log: File for the output of the server itself.
-      keras_version: Version of Keras that its training processes use, 2 or 3.
+    something else. `log` gets the output of the server itself. Its training processes
+    use `keras_version`, 2 or 3.
 
     Example:
       >>> with ForkServer("server.log") as server:
@@ -68,8 +65,7 @@ class ForkServer:
     def wait_ready(self) -> Exposure:
         """Waits until TensorFlow is imported.
 
-        Returns:
-          Who can connect to the servers of training processes.
+        Returns who can connect to the servers of training processes.
 
         Raises:
           TrainingError: The import took too long, or failed.
@@ -87,15 +83,10 @@ class ForkServer:
     def start(self, task: str, job: Path, log: Path, environment: dict[str, str], imports_tensorflow: bool = False) -> None:
         """Starts a training process with the import path of this process.
 
-        The server answers with its process id.
-
-        Args:
-          task: Name of the process, for later requests and answers.
-          job: File of the `TrainingJob` document.
-          log: File for the output of the process.
-          environment: Environment variables that are added.
-          imports_tensorflow: True for a process that imports TensorFlow itself, which
-            takes seconds; otherwise it has that of the server.
+        The server answers with its process id. `task` names it in later requests and
+        answers; `environment` has variables that are added. With `imports_tensorflow`,
+        it imports TensorFlow itself, which takes seconds; otherwise it has that of the
+        server.
         """
         path = [os.path.abspath(entry) for entry in sys.path]
         command = None
@@ -113,10 +104,7 @@ class ForkServer:
         self._send({"signal": task, "number": int(number)})
 
     def next_answer(self, timeout: float) -> dict[str, Any]:
-        """Returns the server's next answer.
-
-        Args:
-          timeout: Seconds to wait for an answer.
+        """Returns the server's next answer; waits `timeout` seconds at most.
 
         Raises:
           queue.Empty: No answer came in time.

@@ -18,14 +18,8 @@ def list_visible() -> list[str]:
 def assign(distribution: Distribution, index: int, processes: int, gpus: list[str]) -> list[str] | None:
     """Returns the GPUs of one of several processes, none of which share a GPU.
 
-    Args:
-      distribution: Strategy, with the accelerators that it asks for.
-      index: Index of the process among those that use accelerators, from 0.
-      processes: Number of processes that use accelerators.
-      gpus: GPUs to divide, as CUDA_VISIBLE_DEVICES names them.
-
-    Returns:
-      Names for CUDA_VISIBLE_DEVICES; None to leave the variable unchanged.
+    `index`, from 0, and `processes` count those that use accelerators. GPUs are named
+    as in CUDA_VISIBLE_DEVICES; None leaves the variable unchanged.
 
     Raises:
       ConfigurationError: There are not enough GPUs for all processes.

@@ -91,18 +91,11 @@ def current_settings() -> LocalLauncherSettings:
 
 
 def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
-    """Trains in processes of this machine, and returns when they have succeeded.
+    """Trains in processes of this machine, and returns the chief's result.
 
     If processes die, training starts again from the last save, as `job.fault_tolerance`
-    allows.
-
-    Args:
-      job: The training job.
-      work_dir: Folder for the job document and the processes' reports; only its owner
-        may be able to read it.
-
-    Returns:
-      The chief's result.
+    allows. `work_dir` gets the job document and the processes' reports; only its owner
+    may be able to read it.
 
     Raises:
       ConfigurationError: This machine cannot run the cluster, or its processes cannot
@@ -137,12 +130,9 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
 class LocalLauncher(Launcher[Any]):
     """Runs the processes of one training on this machine.
 
-    Args:
-      settings: Settings of training on this machine, with a fork server that is ready
-        and a folder for logs.
-      job: The training job.
-      restarts: Decides if a worker of a parameter server strategy is started again
-        while the others continue.
+    The settings have a fork server that is ready and a folder for logs. `restarts`
+    decides if a worker of a parameter server strategy is started again while the others
+    continue.
     """
 
     poll_seconds = 0.0  # `state` waits for the fork server
@@ -217,11 +207,7 @@ class LocalLauncher(Launcher[Any]):
 
 
 def local_cluster(roles: dict[str, int]) -> Cluster:
-    """Assigns each process of a cluster an address on loopback, with any free port.
-
-    Args:
-      roles: Role -> number of its processes.
-    """
+    """Assigns each process of a cluster an address on loopback, with any free port."""
     addresses = []
     with contextlib.ExitStack() as stack:
         for _ in range(sum(roles.values())):

@@ -19,11 +19,8 @@ _STRANGERS = {
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment variables that load the library into a process.
 
-    Args:
-      environ: The other variables of the process.
-
-    Returns:
-      No variables if there is no library, or LD_PRELOAD cannot hold its path.
+    `environ` has the other variables of the process. Returns none if there is no
+    library, or LD_PRELOAD cannot hold its path.
     """
     library = _library()
     if library is None or _has_separator(library):
@@ -34,10 +31,6 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def describe(exposure: Exposure, log: Path) -> str:
     """Describes who can connect to training processes; empty if only their owner can.
-
-    Args:
-      exposure: Exposure of a process that was started with `environment`.
-      log: File with the output of that process.
 
     Raises:
       ConfigurationError: Not even their owner can, so they cannot work together.

@@ -32,11 +32,7 @@ class Process:
     """One process of the cluster.
 
     Attributes:
-      task: Role and index in the cluster.
-      job_file: File of the `TrainingJob` document.
-      environment: Its environment variables.
       work_dir: Folder that it writes its reports to.
-      log_dir: Folder of the log with its output.
       is_server: True if it runs for as long as the coordinator does, and is ended then.
       imports_tensorflow: As in `ForkServer.start`.
       pid: Process id; 0 until it has started.
@@ -44,7 +40,6 @@ class Process:
         `exit_codes.LEFT_EARLY`; None while it runs.
       silent_seconds: Seconds for which it was silent when it was killed for that; 0 if
         it was not.
-      progress: Its last report; None before the first.
       oom_kills: How many processes the kernel had killed for lack of memory when it
         started.
     """
@@ -105,8 +100,7 @@ class Process:
     def seconds_without_sign(self, now: float) -> float:
         """Returns the seconds since it last touched its file of reports.
 
-        Args:
-          now: Seconds by a `RunningClock`.
+        `now` is in seconds by a `RunningClock`.
         """
         with contextlib.suppress(FileNotFoundError):
             last_sign = self._progress_file.stat().st_mtime_ns
@@ -145,13 +139,9 @@ class Process:
 class Processes:
     """All processes of one attempt.
 
-    Args:
-      server: Fork server that starts them.
-      processes: The processes, not yet started.
-      on_progress: Called with each report of each process.
-      silent_limit: Seconds without a sign of life after which a process is killed.
-      may_restart: Called when a worker that is a server has died; returns True to start
-        it again.
+    A process without a sign of life for `silent_limit` seconds is killed. `may_restart`
+    is called when a worker that is a server has died, and returns True to start it
+    again.
     """
 
     def __init__(

@@ -37,10 +37,7 @@ _ENDED = ("succeeded", "partially_succeeded", "failed", "cancelled", "expired")
 class FollowedJob:
     """The latest CustomJob of a training. It is found by its label.
 
-    Args:
-      settings: Project and region of the job.
-      request: The CustomJob to create, JSON values.
-      poll_seconds: Time between two looks at it.
+    `request` is the CustomJob to create, JSON values.
 
     Raises:
       ConfigurationError: Credentials are missing, or the region does not exist.
@@ -117,10 +114,8 @@ class FollowedJob:
         """Cancels the job, even if the service has not confirmed that it created it.
 
         Another job of the same training that is running belongs to another attempt.
-
-        Args:
-          has_time: True to repeat requests that the service does not answer. A job
-            that cannot be cancelled ends when its chief finds the lease expired.
+        With time, requests that the service does not answer are repeated. A job that
+        cannot be cancelled ends when its chief finds the lease expired.
         """
         name = self._job and self._job.name
 

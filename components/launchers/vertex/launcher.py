@@ -96,9 +96,6 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
     launcher = VertexLauncher(settings)
     follow(launcher, launcher.request(training), Limits(Restarts(3)))
     ```
-
-    Args:
-      settings: Project, region and machines.
     """
 
     Settings = VertexTrainingSettings

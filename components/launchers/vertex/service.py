@@ -32,10 +32,8 @@ T = TypeVar("T")
 def connect(client_class: Any, project: str | None, region: str | None) -> tuple[Any, str]:
     """Returns a client of the SDK, and the parent of its resources.
 
-    Args:
-      client_class: Class of the client, from `google.cloud.aiplatform.utils`.
-      project: Google Cloud project; None for that of the credentials.
-      region: Region; None for the SDK's default.
+    The class is from `google.cloud.aiplatform.utils`. None stands for the project of
+    the credentials, and for the SDK's default region.
     """
     with explaining_errors():
         aiplatform.init(project=project, location=region)

@@ -56,11 +56,7 @@ def _run(job_file: str) -> int:
 
 
 def _read(file: Path) -> TrainingJob:
-    """Reads a job document.
-
-    Raises:
-      ConfigurationError: This process cannot read it.
-    """
+    """Reads a job document; raises ConfigurationError if this process cannot."""
     try:
         return TrainingJob.from_json(file.read_bytes())
     except OSError as error:

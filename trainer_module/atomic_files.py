@@ -25,13 +25,9 @@ def write(path: str, text: str, durable: bool = False) -> None:
     """Writes a document to a temporary name, then renames it.
 
     No reader ever sees half of it. If it cannot be written, nothing stays under the
-    temporary name.
-
-    Args:
-      path: Path or address of the file; an existing file is replaced.
-      text: The document.
-      durable: True to return when it is on disk, so that it is whole even after a loss
-        of power.
+    temporary name. An existing file at `path`, which may be an address, is replaced.
+    With `durable`, this returns when the document is on disk, so that it is whole even
+    after a loss of power.
     """
     partial = partial_name(path)
     try:
@@ -79,9 +75,8 @@ def read(path: str) -> str | None:
 def throwaway_folder() -> Iterator[str]:
     """Makes a temporary folder for files that are not kept, and removes it at the end.
 
-    Yields:
-      The folder; if the disk is full, a path where no file can be created, so that the
-      process can still take part in saves of the others.
+    Yields the folder; if the disk is full, a path where no file can be created, so that
+    the process can still take part in saves of the others.
     """
     with contextlib.ExitStack() as stack:
         try:

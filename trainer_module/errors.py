@@ -55,13 +55,9 @@ def first_line(error: BaseException) -> str:
 
 
 def describe_shortage(error: BaseException) -> str | None:
-    """Describes a full disk or too many open files, and what to do about it.
+    """Describes a full disk or too many open files, and what to do; None if neither.
 
-    Args:
-      error: An `OSError`, or an error of TensorFlow, which has its cause only as text.
-
-    Returns:
-      The description; None if the cause is something else.
+    `error` is an `OSError`, or one of TensorFlow, which has its cause only as text.
     """
     if isinstance(error, TfxDistributeError):
         return None
@@ -81,25 +77,14 @@ def describe_shortage(error: BaseException) -> str | None:
 
 
 def as_shortage_error(error: BaseException) -> TrainingError | None:
-    """Returns a `TrainingError` for a full disk or too many open files.
-
-    Args:
-      error: As for `describe_shortage`.
-
-    Returns:
-      The error to raise instead; None if the cause is something else.
-    """
+    """Returns a `TrainingError` for a full disk or too many open files, else None."""
     shortage = describe_shortage(error)
     return TrainingError(f"{shortage}, then run the same command again") if shortage else None
 
 
 @contextlib.contextmanager
 def explaining_shortage() -> Iterator[None]:
-    """Within the block, turns errors about a full disk or open files into messages.
-
-    Raises:
-      TrainingError: The disk is full, or too many files are open.
-    """
+    """Turns errors about a full disk or open files in the block into TrainingErrors."""
     try:
         yield
     except Exception as error:

@@ -39,10 +39,7 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
       the same examples and returns the decoded labels and weights. TFMA calls a
       signature of this name by default.
 
-    Args:
-      model: A trained Keras model.
-      features: The features of the examples that it was trained on.
-      folder: Path of the SavedModel. An existing one is replaced.
+    An existing SavedModel in `folder` is replaced.
     """
     if tf.io.gfile.exists(folder):  # from an earlier try, which has no result
         tf.io.gfile.rmtree(folder)
@@ -52,13 +49,7 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
 def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:
     """Checks that the model's weights can be exported, and its predictions returned.
 
-    Args:
-      model: The model.
-      features: The features of the examples.
-      prediction: The predictions, without values.
-
-    Raises:
-      ConfigurationError: They cannot.
+    Raises ConfigurationError if not. `prediction` is the model's, without values.
     """
     if is_keras_3():
         _check_names(model)
@@ -77,14 +68,7 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
 
 
 def make_questions(model: tf.keras.Model, features: Features, folder: str, examples: tuple[str, ...]) -> Questions:
-    """Returns what to ask an exported model.
-
-    Args:
-      model: The model.
-      features: The features of the examples that it was trained on.
-      folder: Path of the SavedModel.
-      examples: TFRecord files with raw examples.
-    """
+    """Returns what to ask an exported model, of raw examples in TFRecord files."""
     needed = features.raw_needed_for(features.stored_for(input_names(model, features)))
     of_targets = features.raw_needed_for(features.targets() & set(features.examples))
     return Questions(folder, examples, tuple(sorted(set(of_targets) - set(needed))), tuple(features.optional(needed)))
@@ -93,8 +77,7 @@ def make_questions(model: tf.keras.Model, features: Features, folder: str, examp
 def _check_names(model: tf.keras.Model) -> None:
     """Checks that the names of a Keras 3 model's variables can be exported.
 
-    Raises:
-      ConfigurationError: One of them begins with _, as that of a class `_Layer`.
+    Raises ConfigurationError if one begins with _, as that of a class `_Layer`.
     """
     variables = [*model.weights, *getattr(model.optimizer, "variables", ())]
     hidden = next((variable.path for variable in variables if variable.path.startswith("_")), None)
@@ -211,10 +194,7 @@ def _name_argument(columns: set[str]) -> str:
 class SignatureFunctions:
     """The functions of a SavedModel's signatures.
 
-    Args:
-      model: A trained Keras model, with a `transform_layer` if there is a transform
-        graph.
-      features: The features of the examples that it was trained on.
+    The model has a `transform_layer` if there is a transform graph.
     """
 
     def __init__(self, model: tf.keras.Model, features: Features):
@@ -265,12 +245,8 @@ def _output_names(model: tf.keras.Model, features: Features) -> list[str]:
 def _name_outputs(prediction: Any, names: Sequence[str]) -> dict[str, Any]:
     """Returns a model's predictions by the names that `serving_default` gives them.
 
-    Args:
-      prediction: The predictions, a structure of any kind.
-      names: See `_output_names`. A dictionary has names of its own.
-
-    Raises:
-      ConfigurationError: There are none, or two have the same name.
+    `names` are those of `_output_names`; a dictionary has names of its own. Raises
+    ConfigurationError if there are no predictions, or two have the same name.
     """
     if names and not isinstance(prediction, Mapping):
         return dict(zip(names, tf.nest.flatten(prediction), strict=True))

@@ -18,10 +18,6 @@ def export(
     names = {".pusher.component": ["Pusher"]}
     __all__, __getattr__, __dir__ = lazy_names.export(__name__, names)
     ```
-
-    Args:
-      package: Name of the package.
-      names: Module, relative to the package -> names that are loaded from it.
     """
     modules = {name: module for module, exported in names.items() for name in exported}
 

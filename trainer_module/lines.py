@@ -56,9 +56,6 @@ def check() -> Line:
     check().tfx  # "1.21"
     ```
 
-    Returns:
-      The installed line.
-
     Raises:
       ConfigurationError: TFX is not installed, packages of both lines are, or the
         installed line does not run with this version of Python or glibc.

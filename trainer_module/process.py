@@ -48,12 +48,9 @@ _OUTAGES = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.U
 
 
 def main(job_file: str) -> int:
-    """Runs a job document as the task that TF_CONFIG names.
+    """Runs a job document, at a path or address, as the task that TF_CONFIG names.
 
     Writes the reason of a failure to standard error.
-
-    Args:
-      job_file: Path or address of a `TrainingJob` document.
 
     Returns:
       The exit code: 0 if this process has done its part, else one of `exit_codes`.
@@ -109,9 +106,6 @@ def run(job: TrainingJob) -> None:
     """Trains and exports the model, or serves or evaluates, as this process's task is.
 
     Returns when the other processes that train in step are done too.
-
-    Args:
-      job: The training job.
 
     Raises:
       PeerLostError: The chief of a serving process has gone without a result.
@@ -224,9 +218,6 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
     All processes in step have to take part in saving a model, so all of them write, but
     only the chief's files are kept. With a `run_fn`, all have its `model_run_dir`:
     Keras's callbacks read there on each process what they saved on the chief.
-
-    Yields:
-      The job, with the folders of this process.
     """
     if is_chief or job.run_fn is not None:
         tf.io.gfile.makedirs(job.outputs.model_run_dir)

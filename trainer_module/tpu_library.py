@@ -36,10 +36,8 @@ def configure(environment: MutableMapping[str, str], pci_devices: Path = PCI_DEV
     import tensorflow as tf
     ```
 
-    Args:
-      environment: The environment variables of this process, which are changed. What
-        they say about the runtime and its library already is kept.
-      pci_devices: Folder where the kernel describes the machine's devices.
+    `environment` is changed, but keeps what it says about the runtime and its library.
+    `pci_devices` is where the kernel describes the machine's devices.
     """
     for name in NOT_LOADED:
         environment.pop(name, None)

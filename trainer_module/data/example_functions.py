@@ -46,10 +46,7 @@ class ExampleFunctions:
         return bool(self.decode or self.augment)
 
     def decode_batch(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the decoded features of a batch.
-
-        Args:
-          features: Name -> values, a tensor whose first dimension is the batch.
+        """Returns a batch's decoded features; a value's first dimension is the batch.
 
         Raises:
           ConfigurationError: The function returns something else than features, or
@@ -78,9 +75,6 @@ class ExampleFunctions:
             there is one, and weights if there are any.
           seeds: The two seeds of each example, int64, of shape [batch, 2]; None to
             augment nothing.
-
-        Raises:
-          ConfigurationError: A function returns something else than it has to.
         """
         augment = self.augment if seeds is not None else None
         if augment is None:
@@ -138,15 +132,8 @@ def _make_graph_function(function: Callable[..., Any]) -> Callable[..., Any]:
 def _map_examples(function: Callable[..., Any], batch: tuple[Any, ...], name: str) -> Any:
     """Calls a function for each example of a batch, and makes a batch of the results.
 
-    Vectors whose length depends on the example become ragged.
-
-    Args:
-      function: Takes the values of one example.
-      batch: The function's arguments, for all examples.
-      name: Name of the function, for messages.
-
-    Raises:
-      ConfigurationError: The results do not fit into one batch.
+    Vectors whose length depends on the example become ragged. Raises ConfigurationError
+    if the results do not fit into one batch.
     """
     specs = [tf.nest.map_structure(_spec_of_example, argument) for argument in batch]
     outputs = tf.function(function, autograph=False).get_concrete_function(*specs).structured_outputs
@@ -180,8 +167,7 @@ def _signature_of(output: Any, name: str) -> tf.TypeSpec:
 def _like(augmented: Any, given: Any, what: str) -> Any:
     """Returns an example's augmented values with the shapes that they had before.
 
-    Raises:
-      ConfigurationError: They have other names, types or shapes.
+    Raises ConfigurationError if they have other names, types or shapes.
     """
     try:
         tf.nest.assert_same_structure(given, augmented, expand_composites=True)

@@ -23,10 +23,6 @@ FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ..
 class Features:
     """The features of a job's examples.
 
-    Args:
-      data: The data of a training job.
-      functions: The module's functions of single examples.
-
     Raises:
       ConfigurationError: The label or the example weight is not in every example, the
         transform graph calls Python, or examples without one have no schema.
@@ -74,9 +70,8 @@ class Features:
     def parse(self, serialized: tf.Tensor, seeds: tf.Tensor | None = None) -> tuple[Any, ...]:
         """Parses and decodes a batch of serialized tf.Examples.
 
-        Args:
-          serialized: A string vector.
-          seeds: Two seeds for each example, to augment them; None to augment nothing.
+        `serialized` is a string vector. `seeds` are two for each example, to augment
+        them; None to augment nothing.
 
         Returns:
           The inputs by name, the label (or labels by output) if there is one, and the
@@ -93,11 +88,9 @@ class Features:
     def select(self, names: set[str], input_specs: Mapping[str, tf.TypeSpec] | None = None) -> "Features":
         """Returns a copy with only the inputs `names`, labels and weights.
 
-        Args:
-          names: Names in `decoded`. A label is also an input if it is one of them, as
-            for an autoencoder.
-          input_specs: Types of the model's inputs by name, which `parse` fits the
-            features to; see `model_inputs.fit`.
+        `names` are in `decoded`; a label is also an input if it is one of them, as for
+        an autoencoder. `parse` fits the features to `input_specs`, the types of the
+        model's inputs by name; see `model_inputs.fit`.
 
         Raises:
           ConfigurationError: `decode_features` needs a feature that requests to the
@@ -116,10 +109,7 @@ class Features:
         """Returns the names in `examples` that a request for `inputs` has to contain.
 
         `decode_features` may read any feature, but finds labels and weights only if the
-        model reads them too.
-
-        Args:
-          inputs: Names in `decoded`.
+        model reads them too. `inputs` are names in `decoded`.
         """
         return (set(self.examples) - self.targets()) | (inputs & set(self.examples)) if self.functions.decode else inputs
 
@@ -191,12 +181,9 @@ class Features:
             )
 
     def raw_needed_for(self, names: set[str]) -> FeatureSpec:
-        """Returns the raw features that `names` are computed from.
+        """Returns the raw features that `names` in `examples` are computed from.
 
         A serving request has to contain them.
-
-        Args:
-          names: Names of features in `examples`.
         """
         if self.transform is None:
             return {name: spec for name, spec in self.raw.items() if name in names}
@@ -222,11 +209,7 @@ class Features:
         return loaded.transform_fn
 
     def optional(self, names: Collection[str]) -> list[str]:
-        """Returns those of the raw features that an example need not have.
-
-        Args:
-          names: Names in `raw`.
-        """
+        """Returns those of `names`, all in `raw`, that an example need not have."""
         required = {feature.name for feature in self._raw_schema.feature if _has_values(feature)}
         return sorted(set(names) - required)
 

@@ -32,10 +32,7 @@ class InputPipeline:
     ```
 
     Attributes:
-      data: The files to read.
-      features: The features of their examples.
       options: Batch size, seed and evaluation steps.
-      input_options: How the files are read, shuffled and cached.
       plan: The number of steps in which every example is seen once.
       readers: Number of training processes that read, each for its own replicas.
       batches: Batches that each of these processes takes in one step.
@@ -136,9 +133,6 @@ class InputPipeline:
 
         They cover the whole split, or `options.eval_steps` if that is less.
 
-        Args:
-          num_replicas: Replicas that evaluate.
-
         Raises:
           ConfigurationError: Some replica would have no example.
         """
@@ -161,15 +155,8 @@ class InputPipeline:
         It repeats after the number of steps that `eval_steps` returns, in which no
         example is seen twice. As in training, steps differ by at most one example, and
         so do the batches of a step. No batch is empty: a model may not be able to
-        compute one.
-
-        Args:
-          context: Tells this process from the others.
-          num_replicas: Replicas that evaluate, over all processes.
-
-        Returns:
-          A dataset of batches for one replica each, as in `train`, without the shares
-          and the weights of classes.
+        compute one. Its batches are for one replica each, as in `train`, without the
+        shares and the weights of classes. `num_replicas` counts those of all processes.
         """
         split, reader, readers = self.data.eval, context.input_pipeline_id, context.num_input_pipelines
         assert split is not None
@@ -195,13 +182,9 @@ class InputPipeline:
     def evaluation_part(self, part: Any, parts: int, global_batch_size: int) -> tf.data.Dataset:
         """Returns one of several parts of the evaluation, each example once.
 
-        The last batch may be smaller.
-
-        Args:
-          part: Number of the part, from 0: an int or an int64 scalar.
-          parts: Number of parts.
-          global_batch_size: Examples per evaluation step; with `options.eval_steps`,
-            the examples to evaluate on are that many steps.
+        The last batch may be smaller. `part` counts from 0; it is an int or an int64
+        scalar. With `options.eval_steps`, the examples to evaluate on are that many
+        steps of `global_batch_size`.
         """
         split = self.data.eval
         assert split is not None
@@ -237,12 +220,10 @@ class InputPipeline:
     ) -> tf.data.Dataset:
         """Parses batches of serialized examples.
 
-        Args:
-          batches: Vectors of serialized examples.
-          describe: Computes a batch's share of its step, and for each of its examples
-            the number of earlier passes, from the batch's number and size. With it the
-            dataset is for training: endless, augmented, with (batch, share) pairs and
-            the weights of classes.
+        `describe` computes a batch's share of its step, and for each of its examples
+        the number of earlier passes, from the batch's number and size. With it the
+        dataset is for training: endless, augmented, with (batch, share) pairs and the
+        weights of classes.
         """
         weights_of_classes = class_weights.parse(self.options.class_weight) if describe else {}
 
@@ -293,18 +274,12 @@ def _multiply_by_example(weights: tf.Tensor, by: tf.Tensor) -> tf.Tensor:
 
 
 def _weights_by_class(label: tf.Tensor, weights: Mapping[int, float]) -> tf.Tensor:
-    """Returns the weight of each example's class, as Keras's `fit` finds it.
+    """Returns the weight of each example's class, float32, as Keras's `fit` finds it.
 
-    Args:
-      label: The number of each example's class, of shape [batch] or [batch, 1]; or a
-        value for each class, of shape [batch, classes], of which the largest counts.
-      weights: Class -> weight. Other classes have weight 1.
-
-    Returns:
-      A float32 vector.
-
-    Raises:
-      ConfigurationError: The label does not name classes.
+    The label is the number of each example's class, of shape [batch] or [batch, 1]; or
+    a value for each class, of shape [batch, classes], of which the largest counts.
+    Classes that `weights` does not name have weight 1. Raises ConfigurationError if the
+    label does not name classes.
     """
     if label.dtype == tf.string or len(label.shape) > 2:
         raise ConfigurationError(
@@ -322,11 +297,6 @@ def eval_steps(split: Split, num_replicas: int, per_replica_batch_size: int) -> 
     """Returns the number of steps that see every example of the split once.
 
     Every replica has at least one example in each step.
-
-    Args:
-      split: The examples to evaluate on.
-      num_replicas: Replicas that evaluate in step.
-      per_replica_batch_size: Most examples of a replica in one step.
 
     Raises:
       ConfigurationError: There are fewer examples than replicas.

@@ -25,10 +25,6 @@ def fit(features: Mapping[str, Any], inputs: Mapping[str, tf.TypeSpec]) -> dict[
     fit({"words": sparse}, {"words": tf.RaggedTensorSpec([None, None])})["words"]
     ```
 
-    Args:
-      features: Name -> values of a batch.
-      inputs: Name -> type of the model's input, see `keras_models.input_specs`.
-
     Returns:
       The features. Values that are missing are 0, or empty texts; for a dense input of
       any width, up to the longest row of the batch. Dense features, and those that are

@@ -19,8 +19,7 @@ _TYPES = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 def find(graph: Any) -> str | None:
     """Returns the name of an operation that calls Python; None if there is none.
 
-    Args:
-      graph: A `tf.Graph` or a `GraphDef`. Functions that it calls are searched, too.
+    `graph` is a `tf.Graph` or a `GraphDef`. Functions that it calls are searched, too.
     """
     definition = graph.as_graph_def() if isinstance(graph, tf.Graph) else graph
     nodes = [definition.node, *(function.node_def for function in definition.library.function)]
@@ -30,11 +29,8 @@ def find(graph: Any) -> str | None:
 def check_transform_graph(folder: str) -> None:
     """Checks that other processes can run a transform graph.
 
-    Args:
-      folder: The folder of TFT's SavedModel, or that of a `TransformGraph` artifact.
-
-    Raises:
-      ConfigurationError: It calls Python.
+    `folder` is that of TFT's SavedModel or of a `TransformGraph` artifact. Raises
+    ConfigurationError if the graph calls Python.
     """
     path = os.path.join(folder, "transform_fn", tf.saved_model.SAVED_MODEL_FILENAME_PB)
     with tf.io.gfile.GFile(path, "rb") as file:
@@ -44,12 +40,7 @@ def check_transform_graph(folder: str) -> None:
 
 
 def refuse(caller: str, operation: str | None) -> None:
-    """Raises ConfigurationError if there is an operation that calls Python.
-
-    Args:
-      caller: Name of the function with the operation, for the message.
-      operation: See `find`.
-    """
+    """Raises ConfigurationError if there is an operation that calls Python."""
     if operation:
         raise ConfigurationError(
             f"{caller}: the operation {operation} calls Python (tf.py_function, tf.numpy_function), which only this process "

@@ -22,12 +22,8 @@ def explain(
     """Searches the files for the cause of a read error.
 
     Returns without raising if the files are fine: the cause is then somewhere else.
-
-    Args:
-      error: The error that TensorFlow raised.
-      files: The files that were read.
-      features: Feature spec that their examples should match; None skips that check.
-      remedy: What to do about a damaged file; part of the message.
+    `features` is the spec that their examples should match; None skips that check.
+    `remedy` is the part of the message that says what to do about a damaged file.
 
     Raises:
       DataError: A file is missing or damaged, or a record does not match `features`.
@@ -72,10 +68,6 @@ def describe_mismatch(record: bytes, name: str) -> str:
     """Describes the values of a feature that does not match the schema.
 
     Names values of other features too, by which the example can be found in its source.
-
-    Args:
-      record: A serialized tf.Example.
-      name: The feature.
 
     Example:
       >>> describe_mismatch(example.SerializeToString(), "fare")

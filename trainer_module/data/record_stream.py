@@ -122,17 +122,8 @@ def read_shuffled(
 def read_in_order(split: Split, reader: Number, readers: int, options: InputOptions) -> tf.data.Dataset:
     """Returns a process's share of a split, once, record by record.
 
-    The share is every `readers`-th example, starting with number `reader`. The examples
-    are in order unless the process has more shards than it reads at a time.
-
-    Args:
-      split: The examples to read.
-      reader: Number of the process, from 0.
-      readers: Number of processes that read.
-      options: How the examples are read.
-
-    Returns:
-      A dataset of serialized examples, scalars.
+    The share is every `readers`-th example, starting with number `reader`, from 0. The
+    examples are in order unless the process has more shards than it reads at a time.
     """
     files = _shards(split)
     share = shard_plan.share(len(files), readers)
@@ -259,14 +250,8 @@ def is_zero(number: Number) -> bool:
 def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:
     """Returns how many examples are seen before each step and at the end.
 
-    Steps differ by at most one example.
-
-    Args:
-      num_examples: Number of examples over all processes.
-      steps: Number of steps that see them once.
-
-    Returns:
-      An int64 vector of `steps` + 1 numbers, from 0 to `num_examples`.
+    Steps differ by at most one example. The result is an int64 vector of `steps` + 1
+    numbers, from 0 to `num_examples`, the number over all processes.
     """
     return tf.range(steps + 1, dtype=tf.int64) * num_examples // steps
 
@@ -274,17 +259,9 @@ def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:
 def step_sizes(num_examples: Number, steps: Number, reader: Number, readers: int, batches: int) -> tf.Tensor:
     """Returns the size of each of a process's batches in one pass over the examples.
 
-    Steps differ by at most one example, and so do the batches of a step.
-
-    Args:
-      num_examples: Number of examples over all processes.
-      steps: Number of steps that see them once.
-      reader: Number of the process, from 0.
-      readers: Number of processes that read.
-      batches: Batches that a process takes in one step.
-
-    Returns:
-      An int64 vector of `steps` x `batches` numbers.
+    Steps differ by at most one example, and so do the batches of a step. The result is
+    an int64 vector of `steps` x `batches` numbers. `num_examples` counts those of all
+    processes; `reader` counts from 0, and takes `batches` in one step.
     """
     seen = examples_of(step_ends(num_examples, steps), reader, readers)
     examples_per_step = seen[1:] - seen[:-1]

@@ -19,8 +19,6 @@ class ShardEntry:
 
     Attributes:
       file: Path of the file, relative to the manifest's folder.
-      num_examples: Number of examples in the file.
-      num_bytes: Size of the file in bytes.
       crc32c: CRC32C of the file in base64, as object stores show it
         (`gcloud storage hash`).
     """

@@ -30,7 +30,6 @@ class Damage:
     """A place where a file cannot be read.
 
     Attributes:
-      file: Path of the file.
       record: Number of the record, from 0.
       offset: Start of the record, in bytes of the uncompressed content.
       what: What is wrong with the record.
@@ -53,8 +52,7 @@ def is_gzipped(file: str) -> bool:
 def scan(file: str) -> Iterator[bytes | Damage]:
     """Yields the records of a file, with a `Damage` in place of each damaged one.
 
-    Args:
-      file: Path or address of a TFRecord file, gzipped if its name ends in `.gz`.
+    `file` is a path or address. A file whose name ends in `.gz` is gzipped.
     """
     number = offset = 0
     with tf.io.gfile.GFile(file, "rb") as raw:
@@ -93,15 +91,8 @@ def check_end(file: str, num_records: int, num_bytes: int) -> None:
     """Checks that a file has nothing after the records that TensorFlow has read.
 
     TensorFlow takes a file that ends within the length of a record, or that is empty
-    although it is named as gzipped, for one that ends before.
-
-    Args:
-      file: Path or address of a TFRecord file.
-      num_records: Number of its records.
-      num_bytes: Size of their content.
-
-    Raises:
-      DataError: It has more than these records.
+    although it is named as gzipped, for one that ends before. Raises DataError if it
+    has more than `num_records`, whose content has `num_bytes`.
     """
     expected = num_bytes + num_records * (HEADER.size + FOOTER.size)
     with tf.io.gfile.GFile(file, "rb") as stream:
@@ -119,11 +110,9 @@ def check_end(file: str, num_records: int, num_bytes: int) -> None:
 
 
 def _read_record(stream: IO[bytes]) -> tuple[bytes, str, bool] | None:
-    """Reads the next record.
+    """Reads the next record; returns None at the end of the file.
 
-    Returns:
-      The record, its problem ("" if intact), and True if nothing after it can be read;
-      None at the end of the file.
+    Also returns its problem ("" if intact), and True if nothing after it can be read.
     """
     header = stream.read(HEADER.size)
     if not header:

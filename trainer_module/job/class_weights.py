@@ -16,12 +16,8 @@ def parse(text: str) -> dict[int, float]:
     parse("0: 1, 1: 2.5")  # {0: 1.0, 1: 2.5}
     ```
 
-    Args:
-      text: Classes and weights, such as `0: 1, 1: 2.5`; braces around them are allowed.
-        Empty for none.
-
-    Raises:
-      ConfigurationError: The text is not such a list.
+    Braces around the list are allowed, and an empty text is an empty list. Raises
+    ConfigurationError if the text is not such a list.
     """
     weights: dict[int, float] = {}
     inner = text.strip().removeprefix("{").removesuffix("}").strip()

@@ -60,14 +60,8 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
 
     The chief is one of the `num_workers` training processes: it trains like the others
     and also writes the model. With parameter servers it only coordinates, and the
-    workers are additional processes.
-
-    Args:
-      distribution: Parameters of the distribution; its strategy must be a real one, not
-        `auto`.
-
-    Returns:
-      Role -> number of processes, for roles with at least one.
+    workers are additional processes. Roles without a process are left out. The strategy
+    must be a real one, not `auto`.
     """
     row = distribution.info
     workers = 0
@@ -107,21 +101,13 @@ class Cluster:
     # '{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"]},
     #   "task": {"type": "worker", "index": 0}}'
     ```
-
-    Attributes:
-      addresses: Role -> `host:port` of each of its tasks.
     """
 
     addresses: Mapping[str, tuple[str, ...]]
 
     @staticmethod
     def of(roles: Mapping[str, int], addresses: Iterable[str]) -> "Cluster":
-        """Makes a cluster by assigning addresses, in order, to the tasks of each role.
-
-        Args:
-          roles: Role -> number of tasks.
-          addresses: `host:port` of each task.
-        """
+        """Makes a cluster by assigning addresses, in order, to each role's tasks."""
         remaining = iter(addresses)
         return Cluster({role: tuple(itertools.islice(remaining, count)) for role, count in roles.items()})
 
@@ -147,10 +133,6 @@ def tf_config_for(distribution: Distribution, environ: Mapping[str, str]) -> str
     The Training Operator lists the evaluator among the cluster's tasks, and all others
     would wait for it forever. Vertex AI lists reduction servers, and describes a job of
     one process as a cluster. Source: https://github.com/tensorflow/tensorflow/issues/46169
-
-    Args:
-      distribution: Parameters of the distribution.
-      environ: Environment of this process.
     """
     text = environ.get(TF_CONFIG)
     roles = replicas_of_roles(distribution)
@@ -167,9 +149,6 @@ def task_from_environment(environ: Mapping[str, str]) -> ClusterTask:
     """Returns this process's task from its TF_CONFIG; the chief if there is none.
 
     In a cluster without a chief, worker 0 is the chief, as for `tf.distribute`.
-
-    Args:
-      environ: Environment of this process.
 
     Raises:
       ConfigurationError: TF_CONFIG is not valid.

@@ -26,9 +26,7 @@ class Declaration:
     """A pipeline parameter, as its dataclass field declares it.
 
     Attributes:
-      name: Name of the parameter.
       type: `bool`, `int`, `float` or `str`.
-      default: Value if nobody sets it.
       help: One paragraph of Markdown for all documentation: what the parameter does,
         its unit, what 0 or an empty text means, and which strategies it goes with.
       minimum: Smallest allowed number; None for no limit.
@@ -47,11 +45,7 @@ class Declaration:
     choices: tuple[str | int, ...]
 
     def check(self, value: Any) -> None:
-        """Checks a value against the limits and the choices.
-
-        Raises:
-          ConfigurationError: The value is not allowed.
-        """
+        """Raises ConfigurationError if a value breaks the limits or the choices."""
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigurationError(f"{self.name}: {value} is not a finite number; write one")
         if self.minimum is not None and value < self.minimum:
@@ -82,13 +76,7 @@ def parameter(
         epochs: int = parameter(0, "Number of times that ...", minimum=0)
     ```
 
-    Args:
-      default: Value if nobody sets it.
-      help: See `Declaration`.
-      minimum: Smallest allowed number.
-      maximum: Largest allowed number.
-      below: Number that a value has to be smaller than.
-      choices: All allowed values.
+    `Declaration` describes the arguments.
     """
     metadata = {"help": help, "minimum": minimum, "maximum": maximum, "below": below, "choices": choices}
     return field(default=default, metadata={_METADATA_KEY: metadata})
@@ -97,8 +85,7 @@ def parameter(
 def declarations(*groups: type) -> tuple[Declaration, ...]:
     """Returns the parameters that dataclasses declare, in order.
 
-    Args:
-      groups: Dataclasses. Each of their fields has to be a `parameter(...)`.
+    Each field of a dataclass has to be a `parameter(...)`.
     """
     declared = []
     for group in groups:
@@ -114,12 +101,8 @@ def declarations(*groups: type) -> tuple[Declaration, ...]:
 def check_values(group: Any) -> None:
     """Checks the values of a dataclass of parameters against their declarations.
 
-    Args:
-      group: An instance, such as `TrainingOptions(epochs=3)`.
-
-    Raises:
-      ConfigurationError: A value is not allowed. The message begins with the
-        parameter's name.
+    Raises ConfigurationError if one is not allowed; its message begins with the
+    parameter's name.
     """
     for declared in declarations(type(group)):
         declared.check(getattr(group, declared.name))

@@ -18,9 +18,6 @@ def names_in(features: FeatureNames | None) -> tuple[str, ...]:
     ```python
     names_in({"digit": "number", "even": "is_even"})  # ("number", "is_even")
     ```
-
-    Args:
-      features: The features; None for none.
     """
     if features is None or isinstance(features, str):
         return (features,) if features else ()
@@ -33,28 +30,16 @@ def to_text(features: FeatureNames | None) -> str | None:
 
 
 def from_text(text: str | None) -> FeatureNames | None:
-    """Reads an execution property.
-
-    Args:
-      text: A name, a JSON object, or nothing.
-    """
+    """Reads an execution property: a name, a JSON object, or nothing."""
     return json.loads(text) if text and text.startswith("{") else text or None
 
 
 def check(label: FeatureNames | None, example_weight: FeatureNames | None, class_weight: str) -> None:
-    """Checks that there is a loss for each weight.
+    """Checks that there is a loss for each weight, or raises ConfigurationError.
 
     ```python
     check({"digit": "number", "even": "is_even"}, "weight", class_weight="")
     ```
-
-    Args:
-      label: As in `TrainingData`.
-      example_weight: As in `TrainingData`.
-      class_weight: The pipeline parameter.
-
-    Raises:
-      ConfigurationError: Weights are given to a loss that there is not.
     """
     if isinstance(label, Mapping) and not label:
         raise ConfigurationError("label: it names no output; write the name of an output and of its label, or no label")

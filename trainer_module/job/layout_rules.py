@@ -24,20 +24,13 @@ Rules = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def parse_mesh(text: str) -> tuple[int, int]:
-    """Parses a mesh.
+    """Parses a mesh, `BATCHxMODEL`, into its numbers of devices.
 
     ```python
     parse_mesh("2x4")  # (2, 4)
     ```
 
-    Args:
-      text: `BATCHxMODEL`.
-
-    Returns:
-      Number of devices along `batch` and along `model`.
-
-    Raises:
-      ConfigurationError: The text is not a valid mesh.
+    Raises ConfigurationError if the text is not a valid mesh.
     """
     match = re.fullmatch(r"\s*([1-9]\d*)\s*x\s*([1-9]\d*)\s*", text)
     if not match:
@@ -55,31 +48,14 @@ def parse_rules(text: str) -> Rules:
     # (("kernel", ("unsharded", "model")), ("bias", ("model",)))
     ```
 
-    Args:
-      text: `PATTERN = DIMENSION, DIMENSION; PATTERN = DIMENSION`.
-
-    Returns:
-      Patterns for names of variables, each with the mesh dimension that divides each
-      dimension of the variable.
-
-    Raises:
-      ConfigurationError: The text is not valid.
+    Returns patterns for names of variables, each with the mesh dimension that divides
+    each dimension of the variable. Raises ConfigurationError if the text is not valid.
     """
     return tuple(_parse_rule(rule.strip()) for rule in text.split(";") if rule.strip())
 
 
 def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Returns how a variable is divided.
-
-    Args:
-      rules: The layout rules.
-      mesh: Number of devices along `batch` and along `model`.
-      name: Name of the variable.
-      shape: Shape of the variable.
-
-    Returns:
-      For each dimension of the variable, the mesh dimension that divides it, or
-      `unsharded`.
+    """Returns the mesh dimension or `unsharded` for each dimension of a variable.
 
     Raises:
       ConfigurationError: The first rule that matches the variable does not fit its
@@ -103,12 +79,7 @@ def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[i
 def check_rules(rules: Rules, names: Sequence[str]) -> None:
     """Checks that every rule applies to at least one variable of a model.
 
-    Args:
-      rules: The layout rules.
-      names: Names of the model's variables.
-
-    Raises:
-      ConfigurationError: A rule is not the first match of any variable.
+    Raises ConfigurationError if a rule is not the first match of any variable.
     """
     used = {next((pattern for pattern, _ in rules if re.search(pattern, name)), "") for name in names}
     for pattern, _ in rules:

@@ -20,16 +20,7 @@ MIN_SHARDS = 16
 
 
 def num_shards(num_examples: int, num_bytes: int, num_readers: int) -> tuple[int, str]:
-    """Chooses the number of shards of a split.
-
-    Args:
-      num_examples: Number of examples of the split.
-      num_bytes: Size of the split in bytes.
-      num_readers: Number of processes that will read it.
-
-    Returns:
-      The number of shards, and the reason.
-    """
+    """Chooses the number of shards of a split, and returns it with the reason."""
     at_least = max(MIN_SHARDS, math.ceil(num_bytes / SHARD_BYTES))
     per_reader = math.ceil(at_least / num_readers)
     if per_reader > MAX_OPEN_FILES:
@@ -102,13 +93,8 @@ def at_a_time(num: int, most: int) -> int:
 def block_size(num_examples: int, num: int, shuffle_buffer_size: int) -> int:
     """Returns the number of records of a shard that are shuffled with each other.
 
-    With this size, all shards have the same number of blocks.
-
-    Args:
-      num_examples: Number of examples of the split.
-      num: Number of shards.
-      shuffle_buffer_size: Number of examples to shuffle with each other, over all
-        shards.
+    With this size, all shards have the same number of blocks. `num` is the number of
+    shards, over all of which `shuffle_buffer_size` counts.
     """
     size = max(1, math.ceil(shuffle_buffer_size / num))
     quotient, remainder = divmod(num_examples, num)

@@ -15,14 +15,11 @@ class Plan:
     """The training steps of a run.
 
     Attributes:
-      num_replicas: Number of replicas that train in step.
-      global_batch_size: Examples per training step over all replicas.
       steps_per_pass: Training steps that see each example once; about once if batches
         are fixed.
       fixed_batches: True if all batches have the same size, so that a pass over the
         examples may end in the middle of one.
       steps_per_epoch: Training steps of one Keras epoch; the last one may have fewer.
-      train_steps: Total number of training steps.
     """
 
     num_replicas: int
@@ -38,11 +35,7 @@ class Plan:
         return math.ceil(self.train_steps / self.steps_per_epoch)
 
     def steps_of_epoch(self, epoch: int) -> int:
-        """Returns the number of training steps of an epoch.
-
-        Args:
-          epoch: Number of the epoch, from 0.
-        """
+        """Returns the number of training steps of an epoch. The first epoch is 0."""
         return min(self.steps_per_epoch, self.train_steps - epoch * self.steps_per_epoch)
 
 
@@ -52,20 +45,15 @@ def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fi
     With `epochs`, an epoch is one pass over the examples, in as few steps as possible.
     Their batches may be slightly smaller than the global batch, so that no step is left
     with only a few examples. With `train_steps`, all steps are one Keras epoch, as in
-    TFX's own examples, unless `steps_per_epoch` divides them.
+    TFX's own examples, unless `steps_per_epoch` divides them. With `fixed_batches`,
+    which some strategies need, all batches have the same size: a pass is rounded to
+    whole steps, and the examples left over go into the next pass.
 
     ```python
     make_plan(TrainingOptions(32, epochs=2), num_examples=100,
     num_replicas=1).train_steps
     # 8: two epochs of four steps with 25 examples each
     ```
-
-    Args:
-      options: Batch size, and epochs or training steps.
-      num_examples: Number of examples to train on.
-      num_replicas: Number of replicas that train in step.
-      fixed_batches: True if the strategy needs batches of the same size. A pass is then
-        rounded to whole steps, and the examples left over go into the next pass.
 
     Raises:
       ConfigurationError: There are fewer examples than one global batch.
@@ -87,17 +75,10 @@ def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fi
 
 
 def plan_pass(options: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool) -> tuple[int, bool]:
-    """Plans one pass over the examples.
+    """Plans one pass over the examples, at least one global batch.
 
-    Args:
-      options: Batch size and how a remainder is treated.
-      num_examples: Number of examples to train on, at least one global batch.
-      num_replicas: Number of replicas that train in step.
-      fixed_batches: True if the strategy needs batches of the same size.
-
-    Returns:
-      The number of steps that see each example once, and True if all batches have the
-      same size.
+    Returns the number of steps that see each example once, and True if all batches have
+    the same size, which is so with `fixed_batches`.
     """
     batches = num_replicas * options.gradient_accumulation_steps
     batch = options.per_replica_batch_size * batches

@@ -12,11 +12,7 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTo
 
 
 def choose(distribution: Distribution) -> tuple[str, str]:
-    """Chooses the strategy for `auto` from the workers and devices.
-
-    Returns:
-      The name of the strategy, and the reason for it.
-    """
+    """Chooses the strategy for `auto` from the workers and devices, and says why."""
     workers, devices = distribution.num_workers, distribution.accelerator_count
     if distribution.num_parameter_servers:
         return "parameter_server", f"{distribution.num_parameter_servers} parameter servers"
@@ -84,12 +80,6 @@ def check(
 ) -> None:
     """Checks that the parameters of a training go together.
 
-    Args:
-      distribution: How the work is spread, with the name of a strategy.
-      training_options: How long and how training runs.
-      input_options: How examples are read.
-      fault_tolerance: How lost processes are handled.
-
     Raises:
       ConfigurationError: They cannot train. The message begins with a parameter's name,
         and says why and what to write instead.
@@ -106,8 +96,7 @@ def check(
 def check_run_fn(distribution: Distribution) -> None:
     """Checks that a module with its own `run_fn` can train with a distribution.
 
-    Raises:
-      ConfigurationError: It cannot; the message begins with the parameter's name.
+    Raises ConfigurationError if not; its message begins with the parameter's name.
     """
     row = distribution.info
     if not row.run_fn:
@@ -119,12 +108,8 @@ def check_run_fn(distribution: Distribution) -> None:
 def check_all_reduce(distribution: Distribution, where: str) -> None:
     """Checks that reduction servers, which only Vertex AI has, are not asked for.
 
-    Args:
-      distribution: How the work is spread.
-      where: Name of the platform, for the message.
-
-    Raises:
-      ConfigurationError: They are; the message begins with the parameter's name.
+    Raises ConfigurationError if they are; its message begins with the parameter's name,
+    and has that of the platform, `where`.
     """
     if distribution.all_reduce == REDUCTION_SERVER:
         raise ConfigurationError(f"all_reduce: reduction_server is Vertex AI's, and {where} has none; write all_reduce=nccl")
@@ -279,8 +264,7 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
 def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
     """Returns the first and last training step to profile, from 1; None for none.
 
-    Raises:
-      ConfigurationError: `profile_steps` is not written as two steps.
+    Raises ConfigurationError if `profile_steps` is not written as two steps.
     """
     if not options.profile_steps:
         return None
@@ -300,9 +284,8 @@ def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
 def learning_rate_factor(scaling: str, num_batches: int) -> float:
     """Returns the factor that a learning rate is multiplied by.
 
-    Args:
-      scaling: Value of the parameter `learning_rate_scaling`.
-      num_batches: Batches of one training step: replicas that train in step, times
-        `gradient_accumulation_steps`.
+    `num_batches` are those of one training step: replicas that train in step, times
+    `gradient_accumulation_steps`. `scaling` is a value of the parameter
+    `learning_rate_scaling`.
     """
     return {"none": 1.0, "linear": float(num_batches), "sqrt": math.sqrt(num_batches)}[scaling]

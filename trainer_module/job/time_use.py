@@ -63,12 +63,7 @@ class ProcessTime:
         return sum(self.seconds.values())
 
     def since(self, before: Mapping[str, float], counters: Mapping[str, float] | None = None) -> "ProcessTime":
-        """Returns the time after another moment.
-
-        Args:
-          before: The seconds by activity until then.
-          counters: The counters until then.
-        """
+        """Returns the time since a moment with these seconds and counters."""
         counters = counters or {}
         return ProcessTime(
             self.task,
@@ -124,10 +119,7 @@ class TimeUse:
 def format_shares(shares: Mapping[str, float]) -> str:
     """Formats where time went: `compute 62 %, input 20 %`, the largest share first.
 
-    Shares below 1 percent are left out.
-
-    Args:
-      shares: Activity -> its part of the time, from 0 to 1.
+    Shares are from 0 to 1; those below 1 percent are left out.
     """
     known = sorted(((share, name) for name, share in shares.items() if share >= 0.01), reverse=True)
     return ", ".join(f"{_TITLES.get(name, name)} {100 * share:.0f} %" for share, name in known)
@@ -143,11 +135,8 @@ def summarize(processes: Sequence[ProcessTime]) -> TimeUse:
     """Finds the process that the others wait for, and the likely reason.
 
     Processes that train in step take the same time for a step. One that waits little
-    for its peers is one that they wait for.
-
-    Args:
-      processes: The time of each process of one try. Those that have not trained are
-        left out.
+    for its peers is one that they wait for. All processes are of one try; those that
+    have not trained are left out.
     """
     known = tuple(process for process in processes if process.total > 0)
     if len(known) < 2:

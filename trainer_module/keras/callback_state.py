@@ -55,14 +55,9 @@ def are_equal(left: Any, right: Any) -> bool:
 def separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
     """Moves the arrays among values into `arrays`, so that JSON can hold the rest.
 
-    Args:
-      values: Attribute name -> value.
-      arrays: Receives the arrays, by name.
-      key: Key of the callback that has the attributes; the arrays' names begin with it.
-
-    Returns:
-      The values, with `{"array": name}` in place of each array, or `{"objects": name}`
-      if it has texts as Python objects.
+    Returns the values, with `{"array": name}` in place of each array, or `{"objects":
+    name}` if it has texts as Python objects. Names begin with `key`, that of the
+    callback.
     """
 
     def separate(value: Any, name: str) -> Any:
@@ -102,11 +97,7 @@ def join_arrays(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 
 
 def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Returns the arrays of a file by name, without those that hold Python objects.
-
-    Args:
-      file: A file that `numpy.savez` has written.
-    """
+    """Returns arrays of a `numpy.savez` file by name, without those of objects."""
     arrays = {}
     with np.load(file, allow_pickle=False) as saved:
         for name in saved.files:
@@ -124,13 +115,8 @@ def _is_array(value: Any) -> bool:
 def _as_texts(value: Any) -> np.ndarray | None:
     """Returns an array of bytes or str objects as one that a file can hold.
 
-    TensorFlow and pandas have texts in arrays of objects.
-
-    Args:
-      value: An array of objects.
-
-    Returns:
-      None if it has others, or texts that NumPy would change.
+    TensorFlow and pandas have texts in arrays of objects. Returns None for an array
+    that has others, or texts that NumPy would change.
     """
     for kind in (bytes, str):
         if value.dtype == object and all(type(item) is kind for item in value.flat):

@@ -15,9 +15,6 @@ def reset(metrics: Iterable[tf.keras.metrics.Metric]) -> None:
 
     With a strategy, Keras 2's own `reset_state` also reads each variable after setting
     it to zero: the replicas, on all workers, sum it up for nothing.
-
-    Args:
-      metrics: The metrics.
     """
     keras_metric = tf.keras.metrics.Metric
     for metric in metrics:
@@ -38,9 +35,6 @@ def flatten(results: Mapping[str, Any]) -> dict[str, Any]:
 
     Keras does the same: `{"loss": 0.5, "both": {"low": 0.1, "high": 0.9}}` becomes
     `{"loss": 0.5, "low": 0.1, "high": 0.9}`.
-
-    Args:
-      results: Name -> result of a metric.
     """
     flat: dict[str, Any] = {}
     for name, value in results.items():
@@ -49,13 +43,10 @@ def flatten(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_floats(metrics: dict[str, Any]) -> dict[str, float]:
-    """Converts the values of metrics to numbers.
+    """Converts the values of metrics, tensors or numbers, to floats.
 
     A metric with several values, such as one for each class, becomes several metrics:
     `{"recall": [0.5, 1.0]}` becomes `{"recall_0": 0.5, "recall_1": 1.0}`.
-
-    Args:
-      metrics: Name -> tensor or number.
     """
     floats: dict[str, float] = {}
     for name, value in metrics.items():

@@ -11,12 +11,8 @@ def input_names(model: tf.keras.Model, features: Features) -> set[str]:
     """Returns the names of the features that a model reads.
 
     These are the names of its inputs. One of them may be the label, as for an
-    autoencoder.
-
-    Args:
-      model: A Keras model.
-      features: All features. All but labels and weights are returned if the model's
-        inputs have no names, or names of other things.
+    autoencoder. Returns all but labels and weights if the inputs have no names, or
+    names of other things.
     """
     names = named_inputs(model)
     return names if names and names <= set(features.decoded) else set(features.inputs())
@@ -41,9 +37,6 @@ def fixed_batch_size(model: tf.keras.Model) -> int | None:
 
     None if it takes any number. Ask before the model is traced: a `Sequential` without
     an input keeps the size of the first batch, though only a stateful layer needs it.
-
-    Args:
-      model: A Keras model.
     """
     if isinstance(model, tf.keras.Sequential) and not any(getattr(layer, "stateful", False) for layer in model.layers):
         return None

@@ -19,15 +19,7 @@ _SPARSE, _BINARY = "sparsecategoricalcrossentropy", "binarycrossentropy"
 
 
 def check_types(model: tf.keras.Model, features: Features) -> None:
-    """Checks that labels are numbers if the model has a loss of Keras for them.
-
-    Args:
-      model: A compiled model.
-      features: The features of the examples.
-
-    Raises:
-      ConfigurationError: A label is text.
-    """
+    """Raises ConfigurationError if a label is text and Keras's loss wants numbers."""
     for label, loss, _ in _losses(model, features.label):
         spec = features.decoded.get(label)
         if _name(loss) and spec is not None and spec.dtype == tf.string:
@@ -40,13 +32,8 @@ def check_types(model: tf.keras.Model, features: Features) -> None:
 def check_ranges(model: tf.keras.Model, features: Features, ranges: LabelRanges) -> None:
     """Checks that labels are classes that the model has, or fractions of one class.
 
-    Args:
-      model: A compiled model. Outputs are known for those made of layers only.
-      features: The features of the examples.
-      ranges: As in `TrainingData.label_ranges`.
-
-    Raises:
-      ConfigurationError: A label is not.
+    Classes are known if the model is made of layers only. `ranges` are
+    `TrainingData.label_ranges`. Raises ConfigurationError if a label is not.
     """
     for label, loss, output in _losses(model, features.label):
         for position, (split, (low, high)) in enumerate(ranges.get(label, {}).items()):

@@ -24,11 +24,8 @@ class WarmUp:
         with warm_up.in_effect():
             train_function()  # which calls before_step before each step
 
-    Create it in the strategy's scope.
-
-    Args:
-      optimizer: A Keras optimizer without a schedule.
-      steps: Training steps in which the factor rises linearly from nearly 0 to 1.
+    Create it in the strategy's scope. The optimizer is one without a schedule. The
+    factor rises linearly from nearly 0 to 1 in `steps` training steps.
     """
 
     def __init__(self, optimizer: Any, steps: int):
@@ -54,16 +51,10 @@ class WarmUp:
 
 
 def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int) -> WarmUp | None:
-    """Multiplies the learning rate of a model's optimizer.
+    """Multiplies the learning rate of a model's optimizer by `factor`.
 
-    Args:
-      optimizers: The optimizers of the model.
-      factor: Multiplies the learning rate.
-      warmup_steps: Training steps in which the learning rate rises linearly from nearly
-        0 to its value; 0 for no warm-up.
-
-    Returns:
-      The warm-up; None if there is none.
+    Returns the warm-up, in whose `warmup_steps` training steps the rate rises linearly
+    from nearly 0 to its value; None if there is none.
 
     Raises:
       ConfigurationError: There are several optimizers, or the only one has a learning
@@ -93,12 +84,7 @@ def scale(optimizers: Sequence[Any], factor: float, warmup_steps: int) -> WarmUp
 
 
 def read(optimizer: tf.keras.optimizers.Optimizer, warmup_steps: int = 0) -> float | None:
-    """Returns the learning rate of an optimizer's next step; None if it has not one.
-
-    Args:
-      optimizer: A Keras optimizer.
-      warmup_steps: Training steps of the warm-up; 0 for none.
-    """
+    """Returns the learning rate of an optimizer's next step; None if it has not one."""
     with contextlib.suppress(Exception):  # a user's optimizer or schedule; training does not depend on it
         inner = optimizers_lib.unwrap(optimizer)
         rate = getattr(inner, "learning_rate", None)

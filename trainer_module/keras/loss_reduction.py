@@ -35,8 +35,7 @@ _replica = threading.local()  # under a mirrored strategy, each replica is trace
 def replica_share(share: tf.Tensor | float) -> Iterator[None]:
     """Sets the replica's share for losses that are computed within the block.
 
-    Args:
-      share: The part of the step's examples that the replica's batch has, from 0 to 1.
+    It is the part of the step's examples that the replica's batch has, from 0 to 1.
     """
     _replica.share = share
     try:
@@ -49,9 +48,8 @@ def replica_share(share: tf.Tensor | float) -> Iterator[None]:
 def noticing_division() -> Iterator[set[str]]:
     """Notices if a `compute_loss` of the user's divides by the number of replicas.
 
-    Yields:
-      The modules that have asked for that number in a `replica_loss` that was traced
-      within the block.
+    Yields the modules that have asked for that number in a `replica_loss` that was
+    traced within the block.
     """
     askers: set[str] = set()
 
@@ -95,9 +93,8 @@ def _owner(kind: type, name: str) -> type:
 def replica_loss(compute_loss: Callable[[], Any], is_divided: bool) -> Any:
     """Returns what a `compute_loss` returns, as the mean over one replica's batch.
 
-    Args:
-      compute_loss: Computes the loss, by a function of the user's or of Keras.
-      is_divided: True if the function divides by the number of replicas.
+    The function is the user's or Keras's; with `is_divided`, it divides by the number
+    of replicas.
     """
     with _computing_loss(is_divided):
         loss = compute_loss()

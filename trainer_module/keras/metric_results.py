@@ -22,7 +22,8 @@ def recording(metrics: Iterable[tf.keras.metrics.Metric], results: Results) -> I
     """Adds each value that `result()` of a metric returns within the block to a list.
 
     If it returns a dictionary, as that of Keras 3 for all compiled metrics does, the
-    values in it are added.
+    values in it are added. Keras 3 lists some metrics twice. `results` is empty after
+    the block.
 
     ```python
     results = []
@@ -30,10 +31,6 @@ def recording(metrics: Iterable[tf.keras.metrics.Metric], results: Results) -> I
         logs = model.train_step(batch)
         read_loss = [read for value, read in results if value is logs["loss"]]
     ```
-
-    Args:
-      metrics: The metrics. Keras 3 lists some twice.
-      results: The list of values; empty after the block.
     """
     unique = list({id(metric): metric for metric in metrics}.values())
     own = [vars(metric).get("result") for metric in unique]  # Keras 2 sets it for each object

@@ -9,10 +9,8 @@ from tfx_distribute.trainer_module.keras import attributes, keras_models
 def find(first: Any, owners: Iterable[Any]) -> list[Any]:
     """Returns the optimizers that no other one delegates to, each once.
 
-    Args:
-      first: An optimizer.
-      owners: Objects with optimizers in their attributes, or in lists, dictionaries and
-        plain objects in these.
+    `owners` have optimizers in their attributes, or in lists, dictionaries and plain
+    objects in these.
     """
     parts = (first, *(value for owner in owners for _, value in attributes.walk(owner)))
     found = {id(part): part for part in parts if keras_models.is_optimizer(part)}
@@ -30,9 +28,6 @@ def batches_applied(optimizer: Any) -> Any:
 
     This is a scalar integer variable. With Keras 3's own `gradient_accumulation_steps`,
     `iterations` counts only every so many of them.
-
-    Args:
-      optimizer: A Keras optimizer.
     """
     inner = unwrap(optimizer)
     accumulates = getattr(inner, "gradient_accumulation_steps", None)

@@ -16,9 +16,8 @@ def find(saved: Mapping[str, Any], exported: bool = False) -> list[Any]:
     saved_objects.find({"model": model, "optimizer": optimizer})
     ```
 
-    Args:
-      saved: Name -> object, for `tf.train.Checkpoint(**saved)`.
-      exported: True to return what an export of the objects saves as well.
+    `saved` is for `tf.train.Checkpoint(**saved)`. With `exported`, objects that only an
+    export saves are returned as well.
 
     Raises:
       ConfigurationError: TensorFlow cannot save some object, which the message names.

@@ -8,11 +8,8 @@ class RunningClock:
 
     A process that was suspended (SIGSTOP, a frozen cgroup, a paused virtual machine)
     sees the monotonic clock jump when it wakes up. Timeouts for another process use
-    this clock, so that the jump does not look like silence of the other process.
-
-    Args:
-      longest_gap: Most seconds that one reading adds; 2 by default. Read the clock more
-        often than this.
+    this clock, so that the jump does not look like silence of the other process. One
+    reading adds at most `longest_gap` seconds: read the clock more often than that.
     """
 
     def __init__(self, longest_gap: float = 2.0):

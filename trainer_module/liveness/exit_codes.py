@@ -27,30 +27,21 @@ FINAL = range(1, 128)
 def is_final(status: int) -> bool:
     """Returns True if another try would fail too.
 
-    Args:
-      status: A process's exit code, minus the number of the signal that ended it, or
-        `LEFT_EARLY`.
+    `status` is a process's exit code, minus the number of the signal that ended it, or
+    `LEFT_EARLY`.
     """
     return status in FINAL or status == LEFT_EARLY
 
 
 def to_fork_server(code: int) -> int:
-    """Returns the exit code of a child of the fork server.
-
-    Args:
-      code: Its exit code elsewhere; 0 if it has done its part.
-    """
+    """Returns the exit code of a fork server's child for its exit code elsewhere."""
     return code or DONE
 
 
 def from_child(status: int) -> int:
     """Returns the status that the fork server reports for a child.
 
-    Args:
-      status: Its exit code, or minus the number of the signal that ended it.
-
-    Returns:
-      0 if it has done its part, `LEFT_EARLY` if it has ended with 0 before that, else
-      `status`.
+    It is 0 if the child has done its part, `LEFT_EARLY` if it has ended with 0 before
+    that, else `status`: its exit code, or minus the number of the signal that ended it.
     """
     return {DONE: 0, 0: LEFT_EARLY}.get(status, status)

@@ -44,11 +44,7 @@ def end(code: int, is_child: bool = False) -> NoReturn:
 
     As in Python, an error of one is printed and does not keep the others from running.
     The process ends after ten seconds at the latest, and also if something fails here.
-
-    Args:
-      code: Exit code of the process; 0 if it has done its part.
-      is_child: True for a child of the fork server, which ends with
-        `exit_codes.to_fork_server(code)`.
+    A child of the fork server ends with `exit_codes.to_fork_server(code)`.
     """
     exit_code = exit_codes.to_fork_server(code) if is_child else code
     timer = threading.Timer(timeouts.EXIT_FUNCTIONS_SECONDS, _give_up, [exit_code])

@@ -11,7 +11,6 @@ class Failure:
     """A process's failure.
 
     Attributes:
-      message: Why the process failed.
       expected: True if the message is complete without a traceback.
       final: True if another try would fail too; the default.
     """

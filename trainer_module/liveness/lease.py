@@ -40,11 +40,7 @@ class Lease:
         held.renew()
     ```
 
-    Args:
-      path: Path or address of the lease.
-
-    Attributes:
-      path: As above.
+    `path` is a path or address.
     """
 
     def __init__(self, path: str):
@@ -69,11 +65,7 @@ class Lease:
 def last_renewal(path: str) -> float | None:
     """Returns when the lease was last renewed; None if never or if it is unreadable.
 
-    Args:
-      path: Path or address of the lease.
-
-    Returns:
-      Seconds since 1970, by the clock of the machine that renewed it.
+    In seconds since 1970, by the clock of the machine that renewed it.
     """
     try:
         return float(_read(path)["time"])
@@ -98,8 +90,7 @@ def find() -> str | None:
 def watch(is_chief: bool) -> None:
     """Starts a thread that ends this process when its lease expires, if it has one.
 
-    Args:
-      is_chief: True in the chief, which ends first.
+    The chief ends first.
     """
     path = find()
     seconds = timeouts.ABANDONED_SECONDS + (0.0 if is_chief else timeouts.AFTER_CHIEF_SECONDS)

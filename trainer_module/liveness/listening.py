@@ -8,25 +8,16 @@ PAUSE_SECONDS = 0.02
 
 
 def listens(address: str, seconds: float = 5.0) -> bool:
-    """Returns True if a process accepts connections at an address.
-
-    Args:
-      address: HOST:PORT.
-      seconds: How long a connection may take.
-    """
+    """Returns True if a process accepts a connection at HOST:PORT within `seconds`."""
     return find_obstacle(address, seconds) is None
 
 
 def find_obstacle(address: str, seconds: float = 5.0) -> OSError | None:
     """Returns the error of connecting to an address; None if a process listens there.
 
-    Args:
-      address: HOST:PORT.
-      seconds: How long a connection may take.
-
-    Returns:
-      `socket.gaierror` for an unknown host, `ConnectionRefusedError` if nothing listens
-      there, and mostly `TimeoutError` if the host does not answer.
+    It is `socket.gaierror` for an unknown host, `ConnectionRefusedError` if nothing
+    listens there, and mostly `TimeoutError` if the host does not answer. The address is
+    HOST:PORT.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -37,22 +28,15 @@ def find_obstacle(address: str, seconds: float = 5.0) -> OSError | None:
 
 
 def wait_for(addresses: Iterable[str], seconds: float, pause_seconds: float = PAUSE_SECONDS) -> bool:
-    """Waits until processes listen at all addresses.
+    """Waits until processes listen at all addresses; returns False if time is over.
 
     Do so before gRPC connects to a process that starts at the same time: it tries again
-    only a second after its connection was refused, and then later each time.
+    only a second after its connection was refused, and then later each time. `seconds`
+    limits the wait for all of them together.
 
     ```python
     wait_for(["worker-0:2222", "ps-0:2222"], seconds=60)
     ```
-
-    Args:
-      addresses: HOST:PORT of each.
-      seconds: How long to wait for all of them together.
-      pause_seconds: Time between two tries to connect.
-
-    Returns:
-      True if all of them listen, and False if the time is over.
     """
     deadline = time.monotonic() + seconds
     for address in addresses:

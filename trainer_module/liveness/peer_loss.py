@@ -23,10 +23,7 @@ def cluster_spec() -> tf.train.ClusterSpec:
 def heartbeat_timeout(fault_tolerance: FaultTolerance, environ: Mapping[str, str]) -> int:
     """Returns the seconds without a heartbeat after which a process counts as lost.
 
-    Args:
-      fault_tolerance: The pipeline's parameters.
-      environ: Environment of this process; it has `PROGRESS_FILE` if a launcher on this
-        machine follows the process.
+    `environ` has `PROGRESS_FILE` if a launcher on this machine follows the process.
     """
     # A launcher on this machine sees for itself which process hangs. And processes that
     # were suspended together look dead to each other when they wake up.
@@ -48,13 +45,8 @@ def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
 
     The message names that process if TensorFlow's message does, which is not always. A
     service that does not answer may raise the same error, and is worth another try too.
-
-    Args:
-      error: The error that ended this process's training. Of a `TrainingError`, which
-        describes what could not be saved or restored, the cause counts.
-
-    Returns:
-      The error to raise instead; None if the cause is something else.
+    Of a `TrainingError`, which describes what could not be saved or restored, the cause
+    counts. Returns None if the cause is something else.
     """
     cause = error.__cause__ if isinstance(error, TrainingError) else error
     if cause is None or isinstance(cause, TfxDistributeError) or not cluster_spec().jobs:
@@ -77,9 +69,6 @@ class ChiefMonitor:
     """Checks if the chief is still there by connecting to its address.
 
     The chief listens there from the creation of its strategy until it ends.
-
-    Args:
-      task: This process, for messages.
     """
 
     def __init__(self, task: ClusterTask):

@@ -72,11 +72,7 @@ def _start_listener(pid: int) -> int:
 
 
 def leave(exit_code: int) -> None:
-    """Makes this process save and exit, as on SIGTERM. May be called in any thread.
-
-    Args:
-      exit_code: The exit code of the process.
-    """
+    """Makes this process save and exit, as on SIGTERM. May be called in any thread."""
     global _exit_code
     _exit_code = exit_code
     if _can_save.is_set():

@@ -19,15 +19,12 @@ def meet(task: ClusterTask, report: Callable[[str], None]) -> None:
     """Waits, without a limit, until this process can make its strategy.
 
     The chief waits for all others, which listen and wait for the chief. Returns at once
-    in a process that trains alone.
+    in a process that trains alone. `report` gets a message for the user after a minute,
+    and ever more rarely.
 
     ```python
     meet(ClusterTask("worker", 0), print)  # prints: waiting for chief to listen at ...
     ```
-
-    Args:
-      task: This process, in the cluster of its TF_CONFIG.
-      report: Called with a message for the user after a minute, and ever more rarely.
     """
     cluster = cluster_spec()
     if not cluster.jobs:

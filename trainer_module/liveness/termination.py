@@ -22,19 +22,12 @@ def saving_seconds(environment: Mapping[str, str]) -> float:
     ```python
     saving_seconds({})  # 22.5
     ```
-
-    Args:
-      environment: Environment variables of the process.
     """
     return SAVING_SHARE * _find_grace(environment)
 
 
 def launcher_seconds(environment: Mapping[str, str]) -> float:
-    """Returns how long a launcher waits for its training processes to save and end.
-
-    Args:
-      environment: Environment variables of the launcher.
-    """
+    """Returns how long a launcher waits for its training processes to save and end."""
     return LAUNCHER_SHARE * _find_grace(environment)
 
 

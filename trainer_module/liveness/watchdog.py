@@ -32,13 +32,9 @@ _TENSORFLOW = ("tensorflow", "tf_keras", "keras")
 def start(reporter: Reporter, task: ClusterTask, timeout: float) -> None:
     """Starts a thread that watches this process's main thread.
 
-    Call this in the main thread.
-
-    Args:
-      reporter: Knows the main thread's current work, and writes the reports.
-      task: This process, for messages.
-      timeout: Seconds without progress after which the process ends with
-        `exit_codes.NO_PROGRESS`; 0 for no limit.
+    Call this in the main thread. The process ends with `exit_codes.NO_PROGRESS` after
+    `timeout` seconds without progress; 0 is no limit. `reporter` knows the main
+    thread's current work, and writes the reports.
     """
     arguments = (reporter, task, timeout, threading.get_ident())
     threading.Thread(target=_watch, args=arguments, daemon=True, name="watchdog").start()
@@ -72,9 +68,8 @@ def _watch(reporter: Reporter, task: ClusterTask, timeout: float, thread: int) -
 def _position(frame: FrameType | None) -> tuple[bool, str]:
     """Finds out where a thread is.
 
-    Returns:
-      True if it is inside TensorFlow, and the innermost line of the user's code,
-      neither TensorFlow's nor this package's; "" if there is none.
+    Returns True if it is inside TensorFlow, and the innermost line of the user's code,
+    neither TensorFlow's nor this package's; "" if there is none.
     """
     in_tensorflow: bool | None = None
     while frame is not None:

@@ -123,13 +123,7 @@ def _convert_when_called(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _add_hook(owner: Any, name: str, hook: Callable[..., None]) -> None:
-    """Calls `hook` with the same arguments before each call of a function.
-
-    Args:
-      owner: The module or class that has the function.
-      name: Name of the function.
-      hook: What to call first.
-    """
+    """Calls `hook` with the same arguments before each call of a function."""
     function = getattr(owner, name)
 
     @functools.wraps(function)

@@ -25,8 +25,7 @@ class Calls:
                 function(count)
             steps -= count
 
-    Args:
-      on_notice: Called where a step communicates values of the batch's shape.
+    Calls `on_notice` where a step communicates values of the batch's shape.
     """
 
     def __init__(self, on_notice: Callable[[], None] = lambda: None):

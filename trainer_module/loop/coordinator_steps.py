@@ -30,12 +30,7 @@ MAX_EVALUATIONS = 3
 
 
 def count_calls(num_batches: int, num_workers: int) -> int:
-    """Returns the number of calls that a `train` or `evaluate` is split into.
-
-    Args:
-      num_batches: Batches to train or evaluate on.
-      num_workers: Workers that take the calls.
-    """
+    """Returns the number of calls that a `train` or `evaluate` is split into."""
     per_worker = CALLS_PER_WORKER
     # Halves, since a third of most numbers of shards would read every shard.
     while per_worker > 1 and num_batches < num_workers * per_worker * MIN_BATCHES:
@@ -48,9 +43,6 @@ def input_options(options: InputOptions) -> InputOptions:
 
     They read one shard after the other, so that a call begins to read at the shard of
     its first step.
-
-    Args:
-      options: How the examples are read under other strategies.
     """
     return replace(options, cycle_length=1, cache="none")
 
@@ -138,10 +130,6 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
     """Serves the coordinator in a worker or a parameter server until it ends.
 
     Replaces `tf.distribute.Server.join`, which never returns.
-
-    Args:
-      task: The role of this process in the cluster of its TF_CONFIG.
-      distribution: The distribution that the pipeline's parameters ask for.
 
     Raises:
       PeerLostError: No coordinator started.

@@ -24,16 +24,8 @@ class EpochRunner:
 
     Between calls, it calls the batch hooks of callbacks, saves the state when that is
     due, and ends a process that was asked to stop. Processes in step do the same things
-    after the same step.
-
-    Args:
-      step_runner: Runs the steps.
-      steps_per_execution: Training steps of a call; 0 for as many as take
-        `step_runner.call_seconds`.
-      callbacks: The callbacks of all epochs.
-      counter: Counts and reports the steps.
-      profiler: Profiles a window of steps.
-      checkpoints: Saves the state.
+    after the same step. A call has `steps_per_execution` steps; with 0, as many as take
+    `step_runner.call_seconds`.
     """
 
     def __init__(
@@ -62,10 +54,8 @@ class EpochRunner:
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
         """Runs the steps of an epoch, or the rest of them, until a batch hook stops it.
 
-        Args:
-          epoch: Number of the epoch, from 0.
-          first_step: Steps of the epoch that an earlier try has done.
-          num_steps: Steps of the epoch in total.
+        `epoch` counts from 0. Earlier tries have done `first_step` of its `num_steps`
+        steps.
 
         Raises:
           PreemptedError: A process was asked to stop. The state is saved, or the last
@@ -105,26 +95,15 @@ class EpochRunner:
             self._stretch = max(min_steps, int(agreed_stretch))
 
     def save_end(self, epoch: int, num_steps: int) -> None:
-        """Saves the state after the last step of an epoch, before its evaluation.
-
-        Args:
-          epoch: Number of the epoch, from 0.
-          num_steps: Steps of the epoch in total.
-        """
+        """Saves the state after the last step of an epoch, before its evaluation."""
         self._save(Position(epoch, num_steps, self._counter.step), preempted=False)
 
     def ends_training(self, epoch: int, is_last: bool, wants_times: bool) -> tuple[bool, bool]:
         """Decides whether training ends after an epoch; if not, saves the state if due.
 
-        Call this after the `on_epoch_end` of callbacks.
-
-        Args:
-          epoch: Number of the epoch that has ended, from 0.
-          is_last: True if no epoch is left.
-          wants_times: True to gather the times of the processes after this epoch.
-
-        Returns:
-          True if training ends, and True if any process wants the times.
+        Call this after the `on_epoch_end` of callbacks. `epoch` counts from 0. Returns
+        True if training ends, and True if any process wants the times of the processes,
+        as this one does with `wants_times`.
 
         Raises:
           PreemptedError: A process was asked to stop.
@@ -160,11 +139,7 @@ class EpochRunner:
         return metrics
 
     def _save(self, position: Position, preempted: bool) -> None:
-        """Saves the state.
-
-        Raises:
-          PreemptedError: `preempted` is true.
-        """
+        """Saves the state, and raises PreemptedError if `preempted` is true."""
         self._counter.enter("saving the training state")
         with self._counter.meter.spending("save"):
             self._checkpoints.save(position)
@@ -211,12 +186,8 @@ class EpochRunner:
     def _train(self, count: int, waits: bool) -> Any:
         """Makes the call, and counts its time by activity.
 
-        Args:
-          count: The number of its steps.
-          waits: True to wait until devices have computed them.
-
-        Returns:
-          The loss, a number or a scalar tensor.
+        With `waits`, waits until devices have computed the `count` steps. Returns the
+        loss, a number or a scalar tensor.
         """
         meter, began = self._counter.meter, time.time()
         with meter.spending("compute"):
@@ -254,11 +225,7 @@ def _has_batch_hooks(callbacks: tf.keras.callbacks.CallbackList, mode: str) -> b
 class StepCounter:
     """Counts training steps and reports progress, at most once per interval.
 
-    Args:
-      reporter: Where to report.
-      plan: The planned number of steps, and their batch.
-      examples_per_step: Examples that this process reads in one step.
-      read_learning_rate: Returns the optimizer's learning rate, or None.
+    `examples_per_step` are those that this process reads in one step.
 
     Attributes:
       step: Training steps that are done in total, those of earlier tries included.
@@ -279,11 +246,9 @@ class StepCounter:
         self._epoch_step = 0
 
     def begin(self, step: int, remark: str) -> None:
-        """Starts to count.
+        """Starts to count after the `step` training steps of earlier tries.
 
-        Args:
-          step: Training steps that earlier tries have done.
-          remark: A message about the state that was found, if any.
+        `remark` is a message about the state that was found, if any.
         """
         self.meter.begin_training()
         self.step = self._reported_step = self._start_step = self._epoch_step = step
@@ -323,12 +288,7 @@ class StepCounter:
             self.report(metrics)
 
     def report(self, metrics: dict[str, float] | None = None, message: str = "") -> None:
-        """Reports progress now.
-
-        Args:
-          metrics: Name -> value, if known.
-          message: A message for the user, if any.
-        """
+        """Reports progress now."""
         now = time.monotonic()
         examples = (self.step - self._reported_step) * self._examples_per_step
         rate = examples / max(now - self._reported_at, 1e-9)
@@ -336,11 +296,7 @@ class StepCounter:
         self._reporter.report(self._progress("train", rate, metrics, message))
 
     def record_epoch(self, metrics: dict[str, float]) -> None:
-        """Records the end of an epoch in the history.
-
-        Args:
-          metrics: The metrics of its training and evaluation.
-        """
+        """Records the end of an epoch, with its training's and evaluation's metrics."""
         rate = (self.step - self._epoch_step) * self._examples_per_step / max(time.monotonic() - self._epoch_at, 1e-9)
         self._epoch_step, self._epoch_at = self.step, time.monotonic()
         self._reporter.record(self._progress("epoch", rate, metrics))

@@ -20,12 +20,9 @@ def compute(
 ) -> tuple[tf.Tensor, list]:
     """Computes the gradients of a loss.
 
-    Args:
-      optimizer: The optimizer that will apply them; it may scale the loss.
-      compute_loss: Returns the loss, a scalar. Of a loss of any other shape, such as
-        one number per example, the sum is differentiated, as under `fit`.
-      variables: The variables to differentiate by.
-      factor: Multiplies the gradients of a scalar.
+    The optimizer that will apply them may scale the loss. `factor` multiplies the
+    gradients of a scalar. Of a loss of any other shape, such as one number per example,
+    the sum is differentiated, as under `fit`.
 
     Returns:
       The mean of the loss that `compute_loss` returned, as a float32 scalar, and the
@@ -68,10 +65,6 @@ def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
 
     `apply` sums gradients earlier. Keras 2 has an argument for it, which an
     `apply_gradients` of the user's need not know.
-
-    Args:
-      optimizer: A Keras optimizer.
-      variables: The variables whose gradients it will apply.
     """
     if hasattr(optimizer, "build"):
         optimizer.build(variables)
@@ -87,17 +80,9 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], me
     """Sums gradients over replicas and applies them.
 
     Call this in a replica context. The optimizer sees only the sums when it checks for
-    overflows and clips.
-
-    Args:
-      optimizer: A Keras optimizer.
-      gradients: This replica's gradients.
-      variables: Their variables, in the same order.
-      measures: True to measure how long the sum takes.
-
-    Returns:
-      Seconds from the moment at which all replicas of this process had their gradients
-      until the sums were there, a float64 scalar; 0 if it is not measured.
+    overflows and clips. With `measures`, returns the seconds from the moment at which
+    all replicas of this process had their gradients until the sums were there, a
+    float64 scalar; else 0.
     """
     begin = step_timing.moment_on_all_replicas(gradients) if measures else None
     sums = sum_over_replicas(gradients)
@@ -125,12 +110,7 @@ def _update_rows_without_xla(optimizer: Any, gradients: Sequence[Any]) -> None:
 
 
 def finalize(optimizer: Any, variables: Sequence[Any]) -> None:
-    """Sets variables to their final values after training, such as moving averages.
-
-    Args:
-      optimizer: A Keras optimizer.
-      variables: The model's trainable variables.
-    """
+    """Sets variables to their final values after training, such as moving averages."""
     inner = optimizers.unwrap(optimizer)
     if hasattr(inner, "finalize_variable_values"):
         # Keras 3 averages all that it was built with, those too that a callback has

@@ -11,11 +11,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 
 @contextlib.contextmanager
 def explaining_unsupported_operations() -> Iterator[None]:
-    """Turns DTensor's errors about layouts and operations into readable ones.
-
-    Raises:
-      ConfigurationError: DTensor does not support a layout rule or an operation.
-    """
+    """Turns DTensor's errors about layouts and operations into ConfigurationErrors."""
     try:
         yield
     except (tf.errors.UnknownError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:

@@ -122,11 +122,9 @@ class MeshStepRunner(StepRunner):
 def _lay_out_optimizer(model_adapter: ModelAdapter, strategy: MeshStrategy) -> None:
     """Makes an optimizer divide its slots as the variables are divided.
 
-    The optimizer did not know the mesh when the user's module created it.
-
-    Raises:
-      ConfigurationError: The optimizer does not support this, or the module applies
-        gradients itself.
+    The optimizer did not know the mesh when the user's module created it. Raises
+    ConfigurationError if it does not support this, or the module applies gradients
+    itself.
     """
     optimizer = model_adapter.optimizer
     optimizer_name = type(optimizer).__name__

@@ -33,10 +33,6 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
 
     Call this in the strategy's scope.
 
-    Args:
-      job: The training job.
-      context: The argument of `build_model`.
-
     Raises:
       ConfigurationError: The module has no such function, the function returned
         neither a compiled model nor a task, it scales the loss and the strategy

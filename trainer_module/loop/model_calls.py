@@ -23,10 +23,6 @@ _METHODS = ("predict", "evaluate", "fit")
 def checked(model: tf.keras.Model, step_runner: StepRunner) -> Iterator[None]:
     """Checks the calls that callbacks make within the block.
 
-    Args:
-      model: The model that callbacks have.
-      step_runner: Runs the training's steps.
-
     Raises:
       ConfigurationError: A callback calls a loop under parameter servers, or one that
         no callback of another process in step calls at the same time.

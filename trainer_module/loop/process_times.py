@@ -25,8 +25,7 @@ _UNKNOWN = -1.0
 class RecentTimes:
     """Says how processes spent their time in the last `RECENT_SECONDS`.
 
-    Args:
-      now: Time of a monotonic clock at which the processes had spent none.
+    `now` is the time of a monotonic clock at which they had spent none.
     """
 
     def __init__(self, now: float):
@@ -35,9 +34,7 @@ class RecentTimes:
     def add(self, now: float, processes: Sequence[ProcessTime]) -> TimeUse:
         """Returns the recent time.
 
-        Args:
-          now: Time of the clock.
-          processes: The time of each process from its beginning until now.
+        `processes` have the time from their beginnings until `now`.
         """
         self._before.append((now, {process.task: process for process in processes}))
         while self._before[1][0] <= now - RECENT_SECONDS:
@@ -53,11 +50,8 @@ class ProcessTimes:
     """Gathers the times of all processes that train in step, after epochs.
 
     The chief writes them for TensorBoard, as a run `processes/<task>` for each process:
-    the share of each activity since the last time.
-
-    Args:
-      meter: The time of this process.
-      folder: TensorBoard's log folder; None in a process that writes none.
+    the share of each activity since the last time. `folder` is TensorBoard's log
+    folder; None in a process that writes none.
 
     Attributes:
       time_use: The times when they were last gathered.
@@ -79,11 +73,9 @@ class ProcessTimes:
         return time.monotonic() - self._gathered_at >= GATHER_SECONDS
 
     def gather(self, step_runner: StepRunner, epoch: int) -> None:
-        """Gathers the times. All processes of the cluster have to call this together.
+        """Gathers the times after an epoch; the first one is 0.
 
-        Args:
-          step_runner: Connects the processes.
-          epoch: Number of the epoch that has ended, from 0.
+        All processes of the cluster have to call this together.
         """
         before, self._gathered_at = self.time_use, time.monotonic()
         row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())

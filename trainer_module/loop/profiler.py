@@ -7,11 +7,8 @@ class Profiler:
     """Starts and stops the profiler between TensorFlow calls.
 
     Every process divides its calls at the window's ends, so that the calls of all
-    processes have the same length. Only a process with a folder profiles.
-
-    Args:
-      window: First and last training step of the window, from 1; None for no profile.
-      folder: TensorBoard's log folder; None in a process that does not profile.
+    processes have the same length. Only a process with a folder, TensorBoard's log
+    folder, profiles. The window is the first and last training step, from 1.
     """
 
     def __init__(self, window: tuple[int, int] | None, folder: str | None):

@@ -29,13 +29,8 @@ def sum_over_replicas(gradients: Sequence[Gradient]) -> list[Gradient]:
     """Sums each gradient over all replicas.
 
     Call this in a replica context, with gradients in the same order on every replica.
-
-    Args:
-      gradients: This replica's gradients, tensors or `tf.IndexedSlices`.
-
-    Returns:
-      The sums, the same on every replica. The sum of `tf.IndexedSlices` may be
-      `tf.IndexedSlices` with several entries for the same row of the table.
+    The sums are the same on every replica. That of `tf.IndexedSlices` may be
+    `tf.IndexedSlices` with several entries for the same row of the table.
     """
     replica = tf.distribute.get_replica_context()
     if replica.strategy.num_replicas_in_sync == 1:
@@ -86,9 +81,7 @@ def _table_bytes(gradient: tf.IndexedSlices) -> int:
 def _gather_rows(strategy: tf.distribute.Strategy, replica_rows: Any) -> tf.IndexedSlices:
     """Gathers the rows of all replicas, in the cross-replica context of a step.
 
-    Args:
-      strategy: The strategy.
-      replica_rows: A `tf.IndexedSlices` on each replica, without duplicate rows.
+    `replica_rows` is a `tf.IndexedSlices` on each replica, without duplicate rows.
     """
     first = strategy.experimental_local_results(replica_rows)[0]
     row_bytes = first.values.dtype.size * first.values.shape[1:].num_elements()
@@ -124,9 +117,8 @@ def _count_rounds(gradient: tf.IndexedSlices, rows_per_round: int) -> tf.Tensor:
 def _gather_round(gradient: tf.IndexedSlices, round_number: tf.Tensor, rows_per_round: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Gathers one round of rows, `rows_per_round` from each replica.
 
-    Returns:
-      Row numbers, an integer vector, and their values, of shape [rows, ...]. Replicas
-      with too few rows are padded with rows numbered -1.
+    Returns row numbers, an integer vector, and their values, of shape [rows, ...].
+    Replicas with too few rows are padded with rows numbered -1.
     """
     begin = tf.minimum(round_number * rows_per_round, tf.shape(gradient.indices)[0])
     end = begin + rows_per_round

@@ -16,12 +16,8 @@ def find_differing(
     """Returns the names of variables whose values differ between replicas.
 
     All processes of the cluster have to call this together. Generators of random
-    numbers are left out: they are meant to differ.
-
-    Args:
-      saved: The objects of the training state, see `saved_objects.find`.
-      strategy: The strategy that the variables were created under.
-      gather: Returns the numbers of all processes, see `StepRunner.gather`.
+    numbers are left out: they are meant to differ. `saved` is from
+    `saved_objects.find`, and `gather` is `StepRunner.gather`.
     """
     saved = list(saved)
     generators = [each for each in saved if isinstance(each, tf.random.Generator)]

@@ -84,13 +84,6 @@ class SidecarCheckpointWriter:
     If the processes of a strategy train in step, all of them have to make the same
     calls. Only the chief's files are read.
 
-    Args:
-      model: The model that is trained, built.
-      model_run_dir: Folder of the ModelRun.
-      is_chief: True in the chief.
-      num_replicas: Replicas that train in step. The evaluator cannot count the devices
-        of other machines.
-
     Attributes:
       remark: In the chief, why `finish` has no metrics of the evaluator. Empty if it
         has.
@@ -113,11 +106,7 @@ class SidecarCheckpointWriter:
         self.remark = ""
 
     def save(self, epoch: int) -> None:
-        """Saves the weights for the evaluator.
-
-        Args:
-          epoch: Number of the epoch that has ended, from 0.
-        """
+        """Saves the weights for the evaluator after an epoch; the first one is 0."""
         self._last_epoch = epoch
         if self._manager:
             self._manager.save(checkpoint_number=epoch)
@@ -130,11 +119,9 @@ class SidecarCheckpointWriter:
     def finish(self) -> dict[str, float] | None:
         """Waits for the evaluator's metrics of the last checkpoint.
 
-        Waits for as long as the evaluator shows that it is alive.
-
-        Returns:
-          In the chief, the metrics; None if the evaluator has shown no life for long.
-          In other processes, an empty dict at once.
+        Waits for as long as the evaluator shows that it is alive, and returns None if
+        it has shown no life for long. Processes other than the chief get an empty dict
+        at once.
         """
         if not self._is_chief:
             return {}
@@ -172,13 +159,7 @@ def announce_end(model_run_dir: str) -> None:
 def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: ClusterTask) -> Exchange | None:
     """Returns what the chief announces, once it has done so; None if all is over.
 
-    Args:
-      model_run_dir: Folder of the ModelRun.
-      chief_monitor: Knows whether the chief is gone.
-      task: The role of this process.
-
-    Raises:
-      PeerLostError: The chief is gone.
+    Raises PeerLostError if the chief is gone.
     """
     started = time.monotonic()
     while (exchange := Exchange.read(model_run_dir)) is None or exchange.is_over:
@@ -194,11 +175,7 @@ def wait_for_exchange(model_run_dir: str, chief_monitor: ChiefMonitor, task: Clu
 
 
 def _show_life(path: str) -> None:
-    """Starts a thread that shows the chief that this evaluator is alive.
-
-    Args:
-      path: Path or address of the file that it renews.
-    """
+    """Renews a file in a thread, which shows the chief that this evaluator is alive."""
     sign = lease.Lease(path)
 
     def renew() -> None:
@@ -211,13 +188,7 @@ def _show_life(path: str) -> None:
 
 
 class _Evaluation:
-    """Evaluates checkpoints of a model.
-
-    Args:
-      job: The training job.
-      data: The job's data.
-      num_replicas: Replicas that train in step.
-    """
+    """Evaluates checkpoints of a model."""
 
     def __init__(self, job: TrainingJob, data: TrainingData, num_replicas: int):
         features = Features(data, example_functions.load(job.module))
@@ -268,14 +239,7 @@ class _Evaluation:
 def run(job: TrainingJob, data: TrainingData, task: ClusterTask, reporter: Reporter) -> None:
     """Evaluates checkpoints of the training processes, until there is a result.
 
-    Args:
-      job: The training job.
-      data: The job's data.
-      task: The role of this process.
-      reporter: Reports progress.
-
-    Raises:
-      PeerLostError: The chief is gone, but has not finished.
+    Raises PeerLostError if the chief is gone, but has not finished.
     """
     chief_monitor = ChiefMonitor(task)
     model_run_dir = job.outputs.model_run_dir

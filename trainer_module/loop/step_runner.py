@@ -45,13 +45,6 @@ class StepRunner:
         loss, call_time = step_runner.train(num_steps=100)
         metrics = step_runner.metrics()
 
-    Args:
-      model_adapter: The model, created in the strategy's scope.
-      strategy: The strategy.
-      input_pipeline: The datasets.
-      options: The options of the training.
-      warm_up: The warm-up of the learning rate, if any.
-
     Attributes:
       call_seconds: Target duration of one call of `train`, so that progress can be
         shown about as often.
@@ -117,9 +110,7 @@ class StepRunner:
     def open(self, first_step: int) -> None:
         """Opens the datasets. Call this before `train` and `evaluate`.
 
-        Args:
-          first_step: Training steps that earlier tries have done. Reading starts with
-            the examples of the next one.
+        Reading starts after the examples of the `first_step` steps of earlier tries.
         """
         self._training = iter(
             self._strategy.distribute_datasets_from_function(lambda context: self._input_pipeline.train(context, first_step))
@@ -138,10 +129,8 @@ class StepRunner:
     def train(self, num_steps: int, exact_time: bool = False) -> tuple[Any, CallTime]:
         """Runs training steps.
 
-        Args:
-          num_steps: How many.
-          exact_time: True to measure the time of all steps, even if devices have to
-            wait for it.
+        `exact_time` measures the time of all steps, even if devices have to wait for
+        it.
 
         Returns:
           The mean loss of the last step on this process's replicas, a number or a
@@ -168,9 +157,8 @@ class StepRunner:
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
         """Evaluates on the whole eval split; updates the metrics.
 
-        Args:
-          callbacks: Callbacks with hooks for each batch of an evaluation; None
-            evaluates all batches in one TensorFlow call.
+        `callbacks` have hooks for each batch of an evaluation; None evaluates all
+        batches in one TensorFlow call.
         """
         done = 0
         while done < self._eval_steps:
@@ -186,11 +174,8 @@ class StepRunner:
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         """Returns the values of the metrics over all replicas, by name.
 
-        All processes of the cluster have to call this together.
-
-        Args:
-          evaluated: True for the metrics of an evaluation, False for those of training
-            steps.
+        All processes of the cluster have to call this together. With `evaluated`, they
+        are those of an evaluation, else those of training steps.
         """
         return self._metrics_function(evaluated)
 
@@ -210,12 +195,10 @@ class StepRunner:
         Use it wherever all processes have to make the same decision, because the result
         is the same in each. TensorFlow identifies a collective operation by its place
         in the graph, including the round of a loop: processes that divided the same
-        steps into calls of different length would wait for each other forever.
+        steps into calls of different length would wait for each other forever. Takes at
+        most `_MAX_VALUES` numbers or booleans.
 
             any_stops = step_runner.agree(stops)[0] > 0
-
-        Args:
-          values: Numbers or booleans of this process, at most `_MAX_VALUES`.
 
         Raises:
           PeerLostError: Another process calls `agree_on_call` instead.
@@ -243,10 +226,8 @@ class StepRunner:
     def gather(self, values: Sequence[float]) -> list[list[float]]:
         """Returns the numbers of all processes, a list for each of their replicas.
 
-        All processes of the cluster have to call this together.
-
-        Args:
-          values: Numbers of this process, as many as in the others.
+        All processes of the cluster have to call this together, with equally many
+        numbers.
         """
         if not self.has_peers:
             return [list(values)]
@@ -272,10 +253,9 @@ class StepRunner:
     def _train(self, iterator: Iterator, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs training steps.
 
-        Returns:
-          The loss of the last one, and a vector: the time at which the first one began,
-          the seconds for which steps waited for batches, and those for which they
-          waited for peers.
+        Returns the loss of the last one, and a vector: the time at which the first one
+        began, the seconds for which steps waited for batches, and those for which they
+        waited for peers.
         """
         begin = tf.timestamp()
         losses, seconds = self._zero_losses(), tf.zeros([2], tf.float64)
@@ -303,9 +283,8 @@ class StepRunner:
     def _take_step(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
         """Runs a training step.
 
-        Returns:
-          The losses of the replicas, and a vector: the seconds for which the step
-          waited for batches, and for peers.
+        Returns the losses of the replicas, and a vector: the seconds for which the step
+        waited for batches, and for peers.
         """
         if self._warm_up is not None:
             self._warm_up.before_step()
@@ -360,8 +339,7 @@ class StepRunner:
     def _whole_step(self, batch: Any, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs one replica's training step without accumulation.
 
-        Returns:
-          The loss, and the seconds of `_apply`.
+        Returns the loss, and the seconds of `_apply`.
         """
         if self._model_adapter.applies_gradients:
             return self._model_adapter.train_step(*batch), tf.zeros([], tf.float64)
@@ -370,14 +348,10 @@ class StepRunner:
         return loss, self._apply(gradients)
 
     def _gradients(self, batch: Any, share: tf.Tensor | float) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Computes the loss of a batch, and its gradients, weighted by `share`.
+        """Computes the loss of a replica's batch, and gradients weighted by `share`.
 
-        Args:
-          batch: Features, label and perhaps weights of one replica's batch.
-          share: The part of the step's examples that the batch has.
-
-        Returns:
-          The loss, and the gradients of the variables that it depends on.
+        `share` is the part of the step's examples that the batch has. Returns the
+        gradients of the variables that the loss depends on.
         """
 
         def compute_loss() -> tf.Tensor:
@@ -393,9 +367,8 @@ class StepRunner:
     def _check_gradients(self, gradients: list[Any]) -> None:
         """Notes which variables have a gradient, and warns of those that have none.
 
-        Raises:
-          ConfigurationError: No variable has a gradient, or the optimizer does not know
-            a variable, because it was not there or not trainable before training.
+        Raises ConfigurationError if no variable has a gradient, or the optimizer does
+        not know a variable, because it was not there or not trainable before training.
         """
         trainable = self._model_adapter.model.trainable_variables
         unknown = [_name(variable) for variable in trainable if id(variable) not in self._known]

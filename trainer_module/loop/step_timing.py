@@ -37,9 +37,7 @@ class CallTime:
 def weight_of_measured(num_steps: Any, sample: Any) -> Any:
     """Returns how many steps a measured one stands for, if every `sample`th is.
 
-    Args:
-      num_steps: Number of the steps; a number or a scalar tensor, like `sample`.
-      sample: The first of so many steps is measured.
+    The first of every `sample` steps is measured. Both are numbers or scalar tensors.
 
     Example:
       >>> weight_of_measured(17, 16)  # 2 are measured
@@ -55,11 +53,7 @@ def computes_behind_host() -> bool:
 
 @tf.autograph.experimental.do_not_convert
 def moment(*values: Any) -> tf.Tensor:
-    """Returns the time of day once values are computed, a float64 scalar.
-
-    Args:
-      *values: Nested structures of tensors.
-    """
+    """Returns the time of day once nested tensors are computed, a float64 scalar."""
     with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)):
         return tf.timestamp()
 
@@ -71,9 +65,6 @@ def moment_on_all_replicas(values: Any) -> tf.Tensor:
     Call it in a replica context, on each replica. One operation for all of them, since
     TensorFlow runs such operations in the order of the code: with one for each replica,
     a replica would wait for the one before.
-
-    Args:
-      values: Tensors of this replica.
     """
     replica = tf.distribute.get_replica_context()
     return replica.merge_call(_moment_of_replicas, args=(values,))
@@ -88,8 +79,7 @@ def _moment_of_replicas(strategy: tf.distribute.Strategy, values: Any) -> tf.Ten
 def moment_after_device(values: Any) -> tf.Tensor:
     """Returns the time of day once the devices have computed values.
 
-    Args:
-      values: For each device, a tensor of its last step.
+    `values` has a tensor of the last step of each device.
     """
     with tf.device("CPU:0"):
         # The copies come after everything that the devices were given before.

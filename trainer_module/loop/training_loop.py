@@ -59,16 +59,7 @@ def train(
 ) -> tuple[tf.keras.Model, TrainingResult]:
     """Builds the user's model under the strategy and trains it.
 
-    Args:
-      job: The training job.
-      data: The job's data.
-      features: The features of the data's examples.
-      strategy: The strategy of this process.
-      reporter: Reports progress.
-      is_chief: True if this process writes TensorBoard logs.
-
-    Returns:
-      The trained model and the result of the training.
+    The chief writes TensorBoard logs.
 
     Raises:
       ConfigurationError: `build_model` returned something that cannot be trained, or
@@ -350,11 +341,7 @@ def _make_input_pipeline(
 
 
 def _check_export(model_adapter: ModelAdapter, features: Features, input_pipeline: InputPipeline) -> None:
-    """Checks that the model can be exported, and its predictions served.
-
-    Raises:
-      ConfigurationError: They cannot.
-    """
+    """Checks that the model can be exported, and its predictions served."""
     model = model_adapter.model
     features.check_portable()
     saved_objects.find({"model": model}, exported=True)
@@ -380,11 +367,7 @@ def _make_best_model(
 
 
 def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) -> Position:
-    """Finds the saved state and checks that all processes have found the same.
-
-    Raises:
-      ConfigurationError: They have not.
-    """
+    """Finds the saved state and checks that all processes have found the same."""
     position = checkpoints.find()
     if step_runner.agree(position.step) != [position.step]:
         raise ConfigurationError(

@@ -35,10 +35,7 @@ class HistoryWriter:
     """Writes the reports of one try of this process.
 
     If the storage fails, it warns, and the rest of the history is missing.
-
-    Args:
-      model_run_dir: Path or address of the ModelRun.
-      task: The role of this process.
+    `model_run_dir` is a path or address.
     """
 
     def __init__(self, model_run_dir: str, task: ClusterTask):
@@ -68,11 +65,7 @@ class HistoryWriter:
         self._records.put(record)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Writes the rest. Never raises an error.
-
-        Args:
-          error: The error that ends this try, if any.
-        """
+        """Writes the rest, and the error that ends this try, if any. Never raises."""
         with contextlib.suppress(Exception):  # `str` of an error may raise another one
             if error:
                 text = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
@@ -120,13 +113,7 @@ def _time_name(seconds: float) -> str:
 
 @contextlib.contextmanager
 def writing(reporter: Reporter, model_run_dir: str, task: ClusterTask) -> Iterator[None]:
-    """Writes all reports within the block to the history of a process.
-
-    Args:
-      reporter: Reports the progress of the process.
-      model_run_dir: Path or address of the ModelRun.
-      task: The role of this process.
-    """
+    """Writes all reports within the block to the history of a process."""
     writer = HistoryWriter(model_run_dir, task)
     reporter.listeners.append(writer.add)
     try:

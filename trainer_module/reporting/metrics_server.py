@@ -97,13 +97,8 @@ def _complete(progress: Progress, before: Progress) -> Progress:
 def serve(metrics: Metrics, port: int, address: str = LOOPBACK) -> "WSGIServer":
     """Serves metrics at `/metrics` in a thread, until the process ends.
 
-    Args:
-      metrics: The metrics.
-      port: Port to listen on; 0 for any free one.
-      address: Address of IPv4 or IPv6 to listen on, or `EVERY_ADDRESS`.
-
-    Raises:
-      ConfigurationError: The port cannot be listened on.
+    Port 0 is any free one. `address` is one of IPv4 or IPv6, or `EVERY_ADDRESS`. Raises
+    ConfigurationError if the port cannot be listened on.
     """
     import prometheus_client
 

@@ -24,10 +24,8 @@ def configure(task: str = "") -> None:
 
     Messages are flushed at once and, as text, have no prefix: launchers show them to
     the user, and add the name of the process. Warnings and errors go to standard error,
-    other messages to standard output.
-
-    Args:
-      task: Name of this process, for messages in JSON.
+    other messages to standard output. Messages in JSON have the name `task` of this
+    process.
     """
     output = logging.StreamHandler(sys.stdout)
     output.addFilter(lambda record: record.levelno < logging.WARNING)
@@ -47,11 +45,8 @@ def is_json() -> bool:
 def as_json(fields: Mapping[str, Any], message: str, severity: str = "INFO") -> str:
     """Formats an event as one line of JSON.
 
-    Args:
-      fields: Details of the event, which come first. None and empty values are left
-        out.
-      message: Text for people.
-      severity: `INFO`, `WARNING` or `ERROR`.
+    `fields` are details of the event and come first; None and empty values are left
+    out. `severity` is `INFO`, `WARNING` or `ERROR`.
     """
     known = {name: _as_value(value) for name, value in fields.items() if value is not None and value not in ("", {})}
     time = datetime.now(timezone.utc).isoformat(timespec="milliseconds")

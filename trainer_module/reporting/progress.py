@@ -89,11 +89,7 @@ _FIELDS = frozenset(field.name for field in fields(Progress))
 
 
 def log_interval(elapsed: float) -> float:
-    """Returns the seconds between two lines of a log about work that has taken so long.
-
-    Args:
-      elapsed: Seconds since the work began.
-    """
+    """Returns the seconds between log lines about work of `elapsed` seconds so far."""
     return max(LOG_SECONDS, LOG_SHARE * elapsed)
 
 
@@ -124,10 +120,7 @@ class Reporter:
     """Writes `Progress` lines immediately.
 
     A report that cannot be written, for instance because the disk is full, is dropped.
-
-    Args:
-      path: Path of the progress file; None for standard output.
-      task: Name of the process, for reports to standard output in JSON.
+    Without a `path`, reports go to standard output, and those in JSON name the `task`.
 
     Attributes:
       activity: The current work of the main thread.

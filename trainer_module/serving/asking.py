@@ -45,11 +45,7 @@ class Questions:
 def ask(questions: Questions) -> str:
     """Asks a model, and keeps the requests with it for TensorFlow Serving.
 
-    Args:
-      questions: The model and the requests.
-
-    Returns:
-      Why the model could not be asked; empty if it was.
+    Returns why the model could not be asked; empty if it was.
 
     Raises:
       ConfigurationError: It does not answer, or not as it should.
@@ -87,9 +83,8 @@ def _answer(
 ) -> Answer:
     """Returns the answer to a request.
 
-    Raises:
-      ConfigurationError: There is none, or not one for each example, or values are not
-        finite.
+    Raises ConfigurationError if there is none, or not one for each example, or values
+    are not finite.
     """
     try:
         answer = {name: values.numpy() for name, values in signature(**arguments).items()}

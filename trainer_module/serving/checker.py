@@ -27,9 +27,8 @@ class Checker:
     checker.ask(Questions(folder, "requests.tfrecord"))
     ```
 
-    Args:
-      forks: False to start a new interpreter, where this process has a TPU that its
-        fork could not share.
+    Without `forks` it is a new interpreter, where this process has a TPU that its fork
+    could not share.
     """
 
     def __init__(self, forks: bool):
@@ -43,11 +42,7 @@ class Checker:
     def ask(self, questions: asking.Questions) -> str:
         """Asks the model, and ends the process.
 
-        Args:
-          questions: The model and what to ask.
-
-        Returns:
-          Why the model could not be asked; empty if it was.
+        Returns why the model could not be asked; empty if it was.
 
         Raises:
           ConfigurationError: The model does not answer as it should.

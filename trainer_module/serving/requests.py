@@ -32,9 +32,7 @@ class Request:
 def read_examples(files: Sequence[str]) -> list[bytes]:
     """Returns the first examples of TFRecord files: few, and not many bytes.
 
-    Args:
-      files: Paths or addresses of the files, gzipped or not. Damaged records, and those
-        after them, are left out.
+    Files may be gzipped. Damaged records, and those after them, are left out.
     """
     examples: list[bytes] = []
     for record in itertools.chain.from_iterable(map(tfrecords.scan, files)):
@@ -52,10 +50,8 @@ def make(examples: Sequence[bytes], without: Sequence[str] = (), optional: Seque
     make(examples, without=["species"], optional=["bonus"])
     ```
 
-    Args:
-      examples: Serialized tf.Examples, at least one.
-      without: Names of features that requests do not have: labels and weights.
-      optional: Names of features that an example need not have.
+    Takes at least one example. `without` names labels and weights, which requests do
+    not have, and `optional` features that an example need not have.
     """
     stripped = [_without(example, without) for example in examples]
     alone = [Request(f"example {row} alone", (example,), row) for row, example in enumerate(stripped)]
@@ -73,14 +69,9 @@ def _without(serialized: bytes, names: Sequence[str]) -> bytes:
 def as_tensors(request: Request, inputs: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor] | None:
     """Returns the arguments of a signature for a request.
 
-    Args:
-      request: The request.
-      inputs: The signature's arguments: one vector of serialized tf.Examples, or a
-        tensor for each feature.
-
-    Returns:
-      Name -> tensor; None if an example lacks a feature that is asked for, or has
-      values of another type or number.
+    `inputs` are the signature's arguments: one vector of serialized tf.Examples, or a
+    tensor for each feature. Returns None if an example lacks a feature that is asked
+    for, or has values of another type or number.
     """
     if len(inputs) == 1:
         ((name, spec),) = inputs.items()

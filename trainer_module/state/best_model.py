@@ -42,12 +42,6 @@ class BestModel:
         ...
         best_model.restore()  # metric, value, epoch and step of the best evaluation
 
-    Args:
-      job: The training job; its options name the metric, its outputs the folder.
-      plan: The job's training steps.
-      model: The model that is trained or, in an evaluator, evaluated.
-      is_chief: True if this process's files count.
-
     Raises:
       ConfigurationError: The job has no folder to keep the weights in.
     """
@@ -69,15 +63,10 @@ class BestModel:
     ) -> None:
         """Saves the weights if they are better than those of all earlier evaluations.
 
-        Values that are not finite are never better.
-
-        Args:
-          metrics: Name -> value of the epoch's metrics. Without the metric that counts,
-            nothing is saved.
-          epoch: Number of the epoch that has ended, from 0.
-          step: Training steps that are done.
-          agree: Returns the means of its arguments over all processes in step; None if
-            this process is the only one that offers.
+        Values that are not finite are never better. Without the metric that counts,
+        nothing is saved. `epoch` is the one that has ended, from 0. `agree` returns the
+        means of its arguments over all processes in step; None if this process is the
+        only one that offers.
 
         Raises:
           TrainingError: The weights cannot be saved, or another run has taken the
@@ -104,8 +93,8 @@ class BestModel:
     def restore(self) -> BestEvaluation | None:
         """Restores the weights of the best evaluation, and returns its value.
 
-        Returns:
-          None if no evaluation had a finite value; the weights are left as they are.
+        Returns None if no evaluation had a finite value; the weights are left as they
+        are.
 
         Raises:
           TrainingError: The weights cannot be read.
@@ -166,15 +155,7 @@ def check_metric(
 ) -> None:
     """Checks that the metric that decides on the best model will have values.
 
-    Args:
-      job: The training job.
-      plan: The job's training steps.
-      names: Names of the metrics of training.
-      evaluated_names: Names of the metrics of an evaluation, without `val_`.
-      has_evaluation: True if there are examples to evaluate on.
-
-    Raises:
-      ConfigurationError: It will have none.
+    Raises ConfigurationError if not. `evaluated_names` lack the prefix `val_`.
     """
     metric, options = job.training_options.export_best, job.training_options
     if metric.startswith("val_") and not has_evaluation:

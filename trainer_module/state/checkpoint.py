@@ -112,11 +112,9 @@ class Checkpoints:
     def find(self) -> Position:
         """Looks for a saved state that this training can resume from.
 
-        Call this after `on_train_begin`, in which callbacks reset themselves.
-
-        Returns:
-          The position of the saved state. It is the start of training if there is no
-          state, or none that fits this run; `remark` then says why.
+        Call this after `on_train_begin`, in which callbacks reset themselves. The
+        position is the start of training if there is no state, or none that fits this
+        run; `remark` then says why.
 
         Raises:
           TrainingError: The document of the folder is cut off.
@@ -187,9 +185,6 @@ class Checkpoints:
 
         A training that resumes from such a state does not repeat the evaluation. If
         epochs are short, only some of them end with a save.
-
-        Args:
-          step: Training steps that are done.
         """
         if step == self._saved_step or not self._folder:
             return False
@@ -208,9 +203,6 @@ class Checkpoints:
         """Saves the state; the previous one is kept until this one is complete.
 
         Does not raise if the files cannot be written; `remark` says why.
-
-        Args:
-          position: How far training is.
 
         Raises:
           TrainingError: Another run has taken the folder.
@@ -237,8 +229,7 @@ class Checkpoints:
     def _find_write_problem(self) -> str:
         """Returns a message if the folder cannot be written to, or an empty string.
 
-        Raises:
-          TrainingError: Another run has taken the folder.
+        Raises TrainingError if another run has taken the folder.
         """
         try:
             tf.io.gfile.makedirs(self._folder)
@@ -344,8 +335,7 @@ def _describe_division(distribution: Distribution) -> str:
 def sync_checkpoint(path: str) -> None:
     """Waits until the files of a checkpoint are on disk, before a document names it.
 
-    Args:
-      path: Path or address of the checkpoint, the beginning of its files' names.
+    `path` is the beginning of its files' names.
     """
     for file in tf.io.gfile.glob(f"{path}.*"):
         atomic_files.sync(file)
@@ -358,9 +348,6 @@ def save_and_discard(save: Callable[[str], Any]) -> None:
     Ignores errors in writing, for instance on a full disk: the other processes have
     what they need from this one before it writes. If it failed because one of them did,
     the next training step reports that.
-
-    Args:
-      save: Called with the folder.
     """
     with atomic_files.throwaway_folder() as folder, contextlib.suppress(tf.errors.OpError, OSError):
         save(folder)
@@ -372,11 +359,6 @@ def remove_others(folder: str, prefix: str, kept: Sequence[str]) -> None:
     ```python
     remove_others("/states/4d2f", "best-", ["best-300"])
     ```
-
-    Args:
-      folder: Their folder.
-      prefix: Beginning of the names of all of them.
-      kept: Names of those to keep.
     """
     kept_files = tuple(f"{name}." for name in kept)
     with contextlib.suppress(tf.errors.OpError, OSError):

@@ -20,23 +20,16 @@ def take(folder: str, owner: str) -> None:
     ownership.take("/states/4d2f", job.outputs.result_file)
     ```
 
-    Args:
-      folder: Folder of the state.
-      owner: Identifies the run: the address of its result, which is unique to the run
-        and the same in each of its attempts.
+    `owner` identifies the run: the address of its result, which is unique to the run
+    and the same in each of its attempts.
     """
     atomic_files.write(f"{folder}/{OWNER_FILE}", owner)
 
 
 def check(folder: str, owner: str) -> None:
-    """Checks that no other run owns a saved state. A state without an owner passes.
+    """Raises TrainingError if a run other than `owner` owns a saved state.
 
-    Args:
-      folder: Folder of the state.
-      owner: The run that wants to write to it.
-
-    Raises:
-      TrainingError: Another run owns it.
+    A state without an owner passes.
     """
     current = atomic_files.read(f"{folder}/{OWNER_FILE}")
     if current and current != owner:

@@ -14,12 +14,7 @@ BEST_FILE = "best.json"  # the document that names the weights of the best evalu
 def parse(text: str, path: str) -> dict[str, Any]:
     """Returns the document of a saved state.
 
-    Args:
-      text: The document as JSON.
-      path: Its file, for the message.
-
-    Raises:
-      TrainingError: It is cut off, for instance because a disk was full.
+    Raises TrainingError if it is cut off, for instance because a disk was full.
     """
     try:
         return dict(json.loads(text))
@@ -48,12 +43,7 @@ def read(folder: str) -> SavedStep:
     """Returns the training step of the newest state in a folder.
 
     That may be a state of other settings, which a training keeps until it has saved.
-
-    Args:
-      folder: Path or address of the folder of states; empty if there is none.
-
-    Returns:
-      The step; 0 if no state is readable.
+    The step is 0 if no state is readable, or `folder` is empty.
     """
     # `plan` imports this module.
     import tensorflow as tf

@@ -20,17 +20,9 @@ Document = dict[str, Any]
 def split(text: str | None, path: str, made_with: Mapping[str, Any]) -> tuple[Document | None, list[Document]]:
     """Returns the document of a training's settings, and those of others.
 
-    Args:
-      text: The document of the folder as JSON; None if there is none.
-      path: Its file, for messages.
-      made_with: The settings.
-
-    Returns:
-      The document, or None if there is none of these settings; and the others, the
-      newest first.
-
-    Raises:
-      TrainingError: The document is cut off.
+    `text` is the folder's document as JSON. The first is None if none is of these
+    settings; the others begin with the newest. Raises TrainingError if the document is
+    cut off.
     """
     if text is None:
         return None, []
@@ -46,12 +38,7 @@ def join(own: Document, others: Sequence[Document]) -> str:
 
 
 def all_settings(text: str | None, path: str) -> list[dict[str, Any]]:
-    """Returns the settings of all documents in the document of a folder.
-
-    Args:
-      text: As for `split`.
-      path: As for `split`.
-    """
+    """Returns the settings of all documents in the document of a folder."""
     own, others = split(text, path, {})
     return [document["made_with"] for document in (own, *others) if document]
 
@@ -62,10 +49,6 @@ def choose_name(name: str, taken: Collection[str]) -> str:
     ```python
     choose_name("step-10", ["step-10"])  # "step-10-2"
     ```
-
-    Args:
-      name: The name.
-      taken: Names of the checkpoints to keep.
     """
     names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 2)))
     return next(each for each in names if each not in taken)

@@ -52,13 +52,8 @@ def create(
 ) -> tf.distribute.Strategy:
     """Makes the strategy and keeps it for `get_strategy`.
 
-    Call this once per process, before any other TensorFlow operation.
-
-    Args:
-      distribution: The pipeline's parameters. The cluster comes from this process's
-        TF_CONFIG.
-      heartbeat_timeout_secs: Seconds without a heartbeat after which the processes that
-        train in step consider one of them lost.
+    Call this once per process, before any other TensorFlow operation. The cluster comes
+    from this process's TF_CONFIG.
 
     Raises:
       ConfigurationError: The machine does not have the requested devices.

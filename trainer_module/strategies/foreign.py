@@ -30,12 +30,7 @@ _CLASSES = (
 
 @contextlib.contextmanager
 def refusing_own_strategies(function: str) -> Iterator[None]:
-    """Makes the classes of `tf.distribute` raise ConfigurationError within the block.
-
-    Args:
-      function: Dotted name of the user's function that runs in the block, for the
-        message.
-    """
+    """Makes classes of `tf.distribute` raise ConfigurationError within the block."""
 
     def refuse(strategy: tf.distribute.Strategy, *_: Any, **__: Any) -> NoReturn:
         caller = sys._getframe(1)

@@ -24,18 +24,12 @@ from tfx_distribute.trainer_module.strategies import mesh_variables
 class MeshStrategy:
     """A mesh, with the part of `tf.distribute.Strategy` that the training loop needs.
 
-    Args:
-      distribution: The pipeline's parameters.
-      devices: Names of the devices of this process.
-
     Raises:
       ConfigurationError: The mesh does not have as many devices as the process, or a
         layout rule is not valid.
 
     Attributes:
       shape: Number of devices along `batch` and along `model`.
-      rules: The layout rules.
-      mesh: The DTensor mesh.
       num_replicas_in_sync: Number of devices along `batch`; each group of devices along
         `model` is one replica.
     """
@@ -70,25 +64,13 @@ class MeshStrategy:
             yield
 
     def check_rules(self, model: tf.keras.Model) -> None:
-        """Checks that every layout rule matches one of a model's variables.
-
-        Raises:
-          ConfigurationError: A rule matches none.
-        """
+        """Checks that every layout rule matches one of a model's variables."""
         layout_rules.check_rules(
             self.rules, [weight.name.partition(":")[0] for weight in model.weights if hasattr(weight, "name")]
         )
 
     def shard_value(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
-        """Splits a value over the devices.
-
-        Args:
-          value: The whole value, an array or tensor on this process's host.
-          to: Layout of the result.
-
-        Returns:
-          A DTensor of the same shape, with one part on each device.
-        """
+        """Splits a host's array or tensor into a DTensor with a part on each device."""
         return mesh_variables.shard(value, to)
 
     def _create(self, rules: layout_rules.Rules, next_creator: Callable[..., Any], **arguments: Any) -> tf.Variable:

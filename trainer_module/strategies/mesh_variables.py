@@ -13,15 +13,7 @@ from tensorflow.experimental import dtensor
 
 
 def shard(value: Any, layout: dtensor.Layout) -> tf.Tensor:
-    """Splits a value over the devices of a mesh.
-
-    Args:
-      value: The whole value, an array or tensor on this process's host.
-      layout: Layout of the result.
-
-    Returns:
-      A DTensor of the same shape, with one part on each device.
-    """
+    """Splits a host's array or tensor into a DTensor with a part on each device."""
     array = np.asarray(value)
     parts = []
     for location in layout.mesh.local_device_locations():

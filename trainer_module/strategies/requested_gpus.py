@@ -18,12 +18,8 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 def check(distribution: Distribution, task: ClusterTask, environment: Mapping[str, str]) -> None:
     """Checks that a process sees the GPUs that its container requested.
 
-    Args:
-      distribution: The pipeline's parameters. With `accelerator_type` cpu, GPUs may be
-        missing.
-      task: This process's role.
-      environment: Its environment variables. `TFX_DISTRIBUTE_REQUESTED_GPUS` is the
-        number of GPUs that the container requested.
+    `TFX_DISTRIBUTE_REQUESTED_GPUS` in `environment` is the number that the container
+    requested. With `accelerator_type` cpu, GPUs may be missing.
 
     Raises:
       ConfigurationError: TensorFlow sees fewer. The message says what it sees, and what

@@ -18,9 +18,7 @@ LOCAL = "local"  # the TPU of this VM, as TPUClusterResolver calls it
 def connect(name: str, seconds: float = timeouts.TPU_CONNECT_SECONDS) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     """Connects to a TPU and initializes it for `TPUStrategy`.
 
-    Args:
-      name: Name of a Cloud TPU, `grpc://` address of one, or `local` on a TPU VM.
-      seconds: How long to wait for the TPU; 60 by default.
+    `name` is that of a Cloud TPU, its `grpc://` address, or `local` on a TPU VM.
 
     Raises:
       ConfigurationError: There is no such TPU, or it does not answer in time.

@@ -40,11 +40,6 @@ def load(
     processes other than the chief Keras's callbacks write to `context.model_run_dir`,
     which is temporary there, instead of the path that the module chose.
 
-    Args:
-      module: The user's module, already loaded.
-      context: Argument of the module's function.
-      strategy: The strategy of this process.
-
     Raises:
       ConfigurationError: One of the callbacks cannot work here.
     """
@@ -67,11 +62,7 @@ def load(
 
 
 def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
-    """Returns what the module's function returned as a list.
-
-    Raises:
-      ConfigurationError: It returned something else than callbacks.
-    """
+    """Returns the module's callbacks as a list, or raises ConfigurationError."""
     is_collection = isinstance(returned, Iterable) and not isinstance(returned, str | Mapping)
     callbacks = list(returned) if is_collection else [returned]
     # Not by their class: a module may use those of the other Keras.
@@ -89,9 +80,7 @@ def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
 def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agree: Callable[..., list[float]]) -> None:
     """Checks that all processes have the same callbacks that read or change the model.
 
-    Args:
-      callbacks: The callbacks of this process.
-      agree: Returns the means of its arguments over all processes.
+    `agree` returns the means of its arguments over all processes.
 
     Raises:
       ConfigurationError: A process has more callbacks of one kind than another, and
@@ -111,11 +100,6 @@ def check_monitors(callbacks: Sequence[tf.keras.callbacks.Callback], num_evaluat
     """Checks that the training processes have the metrics that callbacks monitor.
 
     Keras's callbacks would do nothing, and only warn.
-
-    Args:
-      callbacks: The callbacks of this process.
-      num_evaluators: Processes that evaluate while others train.
-      has_evaluation: True if there is a split to evaluate on.
 
     Raises:
       ConfigurationError: A callback monitors a metric of an evaluation that is not made

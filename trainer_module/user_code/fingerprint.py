@@ -88,11 +88,8 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     Not counted are hidden files and folders, virtual environments, caches, the runs of
     a pipeline, pipeline files, compiled pipelines, reports of runs, notebooks, logs,
     `.md` and `.rst` files, and the files that this process has open for writing, such
-    as one that its output is redirected to.
-
-    Args:
-      folder: The folder.
-      excluding: Files and subfolders that do not count, such as the pipeline's data.
+    as one that its output is redirected to. Neither are files and subfolders in
+    `excluding`, such as the pipeline's data.
     """
     excluded = {real for path in excluding if (real := _real(path))}
     digest = hashlib.sha256()
@@ -134,12 +131,7 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 def of_module(name: str, file: Path) -> str:
-    """Returns a digest of an installed module, or of the whole package it belongs to.
-
-    Args:
-      name: Dotted name of the module.
-      file: The file that defines it.
-    """
+    """Returns a digest of an installed module, or of the whole package it is in."""
     depth = name.count(".") + (file.name == "__init__.py")
     return of_folder(file.parents[depth - 1]) if depth else of_file(file)
 
@@ -150,10 +142,6 @@ def of_imports(name: str, file: Path) -> str:
     Imports of imports count too, as long as they are below the same root folder. Of an
     installed module, only those in its own package count: the others, such as TFX and
     TensorFlow, are thousands of files.
-
-    Args:
-      name: Dotted name of the module.
-      file: The file that defines it.
     """
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     is_installed = root.name in PACKAGE_FOLDERS
@@ -179,11 +167,7 @@ def _add(digest: "hashlib._Hash", root: Path, file: Path, content: str) -> None:
 
 
 def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]]:
-    """Walks through folders breadth first, following links.
-
-    Yields:
-      Each folder, and the files in it.
-    """
+    """Yields folders, breadth first and following links, each with its files."""
     seen: set[Path] = set()
     excluded_names = {path.name for path in excluded}
     pending = deque([folder])

@@ -19,23 +19,15 @@ def find_ignored(
     """Returns the settings that the module's function would ignore.
 
     A `run_fn` reads data, builds and fits the model itself, so most settings do not
-    reach it. A parameter with its default value does not count as set.
+    reach it. A parameter with its default value does not count as set. `arguments`
+    names the Trainer's other arguments that have a value. Each setting comes with why
+    it is ignored and what to do instead.
 
     ```python
     find_ignored("run_fn", TrainingOptions(seed=3), InputOptions(), FaultTolerance(),
     ())
     # {"seed": "a run_fn decides on it by itself; leave it out"}
     ```
-
-    Args:
-      function: `build_model` or `run_fn`.
-      options: Training parameters of the Trainer.
-      input_options: Input parameters of the Trainer.
-      fault_tolerance: Fault tolerance parameters of the Trainer.
-      arguments: Names of the Trainer's other arguments that have a value.
-
-    Returns:
-      Name of each ignored setting -> why it is ignored and what to do instead.
     """
     if function == "build_model":
         reasons = {

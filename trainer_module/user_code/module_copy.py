@@ -26,14 +26,9 @@ VARIABLE = "TFX_DISTRIBUTE_MODULE_COPY"  # the module's folder and its copy, as 
 
 
 def write(folder: Path, copy: Path) -> dict[str, str]:
-    """Copies the Python files of a folder.
+    """Copies the Python files of a folder into a new one.
 
-    Args:
-      folder: The folder of the module.
-      copy: A new folder for the copy.
-
-    Returns:
-      The environment variable with which processes import the copy.
+    Returns the environment variable with which processes import the copy.
     """
     for file in list(fingerprint.python_files(folder)):  # the copy may be in a folder of it
         target = copy / file.relative_to(folder)
@@ -57,12 +52,7 @@ def use() -> None:
 
 @contextlib.contextmanager
 def used(folder: Path, copy: Path) -> Iterator[None]:
-    """Copies a module, and makes this process and its children import the copy.
-
-    Args:
-      folder: The folder of the module.
-      copy: A new folder for the copy.
-    """
+    """Copies a module, and makes this process and its children import the copy."""
     os.environ.update(write(folder, copy))
     try:
         use()

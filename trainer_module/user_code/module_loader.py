@@ -99,11 +99,7 @@ def _describe_place(error: Exception) -> str:
 
 
 def _check_is_in(search_path: Sequence[str], name: str, imported: ModuleType) -> None:
-    """Checks that the file of a module was imported, not another module of that name.
-
-    Raises:
-      ConfigurationError: It was another one.
-    """
+    """Checks that a module's file was imported, not another module of that name."""
     wanted = next((path for folder in search_path if (path := Path(folder) / f"{name}.py").exists()), None)
     found = getattr(imported, "__file__", None)
     if wanted and found and os.path.realpath(wanted) != os.path.realpath(found):
@@ -113,12 +109,7 @@ def _check_is_in(search_path: Sequence[str], name: str, imported: ModuleType) ->
 
 
 def load_optional(module: UserModule, name: str) -> Callable[..., Any] | None:
-    """Imports the user's module and returns another of its functions, if it has it.
-
-    Args:
-      module: The user's module.
-      name: Name of the function.
-    """
+    """Imports the user's module and returns another of its functions, if it has it."""
     load(module)
     function = getattr(sys.modules[module.function.rpartition(".")[0]], name, None)
     return function if callable(function) else None
@@ -139,9 +130,6 @@ def locate(name: str) -> Path | None:
 
     Imports neither the module nor its packages. A package that changes its own
     `__path__` on import is therefore not supported.
-
-    Args:
-      name: Dotted name of the module.
     """
     folders = list(sys.path)
     parts = name.split(".")
@@ -236,10 +224,6 @@ def training_function(names: TopLevelNames, where: str) -> str:
     If a file has both, `build_model` trains only if it is this package's: many modules
     with a `run_fn` have a helper of that name. A star import counts if the file names
     neither.
-
-    Args:
-      names: Top-level names of the module.
-      where: Name or path of the module, for messages.
 
     Raises:
       ConfigurationError: The module has neither.

@@ -31,12 +31,7 @@ _NO_EXAMPLES = (
 def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is_chief: bool) -> TrainingResult:
     """Calls the module's `run_fn`.
 
-    Args:
-      job: The training job.
-      arguments: The values that TFX passes to the function in `fn_args`.
-      strategy: The strategy of this process, which the module gets from
-        `get_strategy()`.
-      is_chief: True if this process's model is kept.
+    Only the chief's model is kept.
 
     Returns:
       A result with the number of replicas and the duration; its other numbers are 0,

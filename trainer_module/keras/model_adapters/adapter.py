@@ -17,7 +17,6 @@ class ModelAdapter:
 
     Attributes:
       model: The Keras model that is trained and exported.
-      optimizer: The optimizer that applies gradients.
       applies_gradients: True if `train_step` also applies the gradients, because it
         calls the model's own `train_step`.
       prediction: The model's predictions without values; None until it is traced.
@@ -50,30 +49,19 @@ class ModelAdapter:
     def required_features(self, features: Features) -> set[str]:
         """Returns the names of the features that the steps read.
 
-        Args:
-          features: All features. All but labels and weights are returned if the model
-            does not say which ones its steps read.
+        These are all but labels and weights if the model does not say which ones it
+        reads.
         """
         return set(features.inputs())
 
     def check_labels(self, features: Features, ranges: LabelRanges) -> None:
-        """Checks that the losses can learn from the labels.
-
-        Args:
-          features: All features.
-          ranges: As in `TrainingData.label_ranges`.
-
-        Raises:
-          ConfigurationError: They cannot.
-        """
+        """Raises ConfigurationError if the losses cannot learn from the labels."""
 
     def prepare(self, batch: Any) -> None:
         """Creates the variables that Keras would create in the first step.
 
-        Call this in the strategy's scope.
-
-        Args:
-          batch: A batch of zeros: features, and label and weights if there are any.
+        Call this in the strategy's scope. The batch is one of zeros: features, and
+        label and weights if there are any.
         """
         if not all(layer.built for layer in self.model._flatten_layers()):
             # Only traces the model: replicas have nothing to compute yet.
@@ -83,9 +71,6 @@ class ModelAdapter:
         """Returns the model's predictions without values.
 
         The first call traces the model.
-
-        Args:
-          features: Name -> values of a batch.
         """
         if self.prediction is None:
             try:
@@ -130,12 +115,7 @@ class ModelAdapter:
         raise NotImplementedError
 
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
-        """Returns the values of the metrics by name, including `loss`.
-
-        Args:
-          evaluated: True for the metrics of an evaluation, False for those of training
-            steps.
-        """
+        """Returns the metrics of training, or of an evaluation, including `loss`."""
         raise NotImplementedError
 
     def reset_metrics(self) -> None:

@@ -148,8 +148,7 @@ class CompiledModel(ModelAdapter):
     def _record_logs(self, logs: dict[str, Any], batch: Any, evaluated: bool) -> tf.Tensor:
         """Updates the means of the values that the user's own step logs.
 
-        Returns:
-          The loss that the step logs, or 0 if it logs none.
+        Returns the loss that the step logs, or 0 if it logs none.
         """
         logs = keras_metrics.flatten(logs)
         self._logged[evaluated] = list(logs)

@@ -22,10 +22,6 @@ def make(returned: Any, function: str) -> ModelAdapter:
 
     Call this in the strategy's scope.
 
-    Args:
-      returned: The return value of `build_model`, a compiled Keras model or a task.
-      function: The name of that function, for messages.
-
     Raises:
       ConfigurationError: The value is neither a compiled Keras model nor a task, or it
         changes a method of Keras that is not called here.
@@ -76,9 +72,6 @@ def _check_loop(model: tf.keras.Model) -> None:
     """Checks that a model's class does not change the loop of `fit`, which is not used.
 
     Warns of a `fit`: the models of some libraries only prepare its arguments there.
-
-    Raises:
-      ConfigurationError: It does.
     """
     name = type(model).__name__
     if _is_users(model, "fit"):

@@ -20,13 +20,9 @@ def find(task: Any, elsewhere: Collection[Any]) -> dict[str, Any]:
     parts["teacher"], parts["centers/0"]
     ```
 
-    Args:
-      task: The task. Its parts may be variables, Keras objects, generators, and other
-        objects that TensorFlow can save.
-      elsewhere: Parts to leave out.
-
-    Returns:
-      Path -> part, each part once, the same in every process.
+    Parts are variables, Keras objects, generators and other objects that TensorFlow can
+    save, by their paths, each once and the same in every process. Those in `elsewhere`
+    are left out.
     """
     left_out = {id(part) for part in elsewhere}
     parts: dict[str, Any] = {}
@@ -41,9 +37,6 @@ def state(parts: Mapping[str, Any]) -> dict[str, Any]:
     """Returns parts as `tf.train.Checkpoint` can save them.
 
     In Keras 3, it does not see all variables of an object, see `keras_models.state`.
-
-    Args:
-      parts: See `find`.
     """
     saved: dict[str, Any] = {}
     for path, part in parts.items():

@@ -17,13 +17,9 @@ WEIGHTS_SUFFIX = ".weights.h5"
 def read(path: str, model: tf.keras.Model) -> list[BaseWeight]:
     """Reads the weights of a Keras file.
 
-    Args:
-      path: Path or address of the file.
-      model: The model, whose classes a `.keras` file may need. A `.weights.h5` file has
-        weights alone, and is loaded into a copy of it.
-
-    Raises:
-      ConfigurationError: Keras cannot load the file.
+    A `.keras` file may need the classes of the model. A `.weights.h5` file has weights
+    alone, and is loaded into a copy of the model. Raises ConfigurationError if Keras
+    cannot load the file.
     """
     every = {type(layer) for _, layer in model_weights.iterate_layers(model)}
     classes = {each.__name__: each for each in every if each.__module__.partition(".")[0] not in ("keras", "tf_keras")}

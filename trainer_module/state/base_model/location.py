@@ -18,12 +18,9 @@ def find(path: str) -> str:
     find("serving/digits")  # "serving/digits/1795374096"
     ```
 
-    Args:
-      path: Path or address of a Keras file, a SavedModel, a Model artifact, or a folder
-        with numbered SavedModels, of which the newest counts.
-
-    Raises:
-      ConfigurationError: The path has no model whose weights can be read.
+    `path` is the path or address of a Keras file, a SavedModel, a Model artifact, or a
+    folder with numbered SavedModels, of which the newest counts. Raises
+    ConfigurationError if it has no model whose weights can be read.
     """
     path = path.rstrip("/")
     if tf.io.gfile.exists(path):

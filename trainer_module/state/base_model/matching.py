@@ -37,13 +37,9 @@ def match(base: Sequence[BaseWeight], weights: Sequence[ModelWeight], names: Seq
     """Pairs weights by their names.
 
     If automatic names, such as `dense_3`, count from other numbers, they are
-    renumbered; that counts if more weights correspond then.
-
-    Args:
-      base: Weights of the base model.
-      weights: Weights of the model.
-      names: The name of each weight of the model, as the base model has names.
-      automatic: Names that Keras would give the model's layers, without numbers.
+    renumbered; that counts if more weights correspond then. `names` are those of the
+    model's weights, as the base model has names; `automatic` are those that Keras would
+    give the model's layers, without numbers.
     """
     base_names = [weight.name for weight in base]
     exact = _pair(base_names, names)

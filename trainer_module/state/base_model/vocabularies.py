@@ -41,10 +41,8 @@ class Vocabularies:
         """Returns the initial rows of a weight with those of known entries replaced.
 
         Rows before and after those of the vocabulary, for padding and for entries
-        outside of it, are taken over one by one.
-
-        Raises:
-          ConfigurationError: It has fewer rows than its vocabulary has entries.
+        outside of it, are taken over one by one. Raises ConfigurationError if the
+        weight has fewer rows than its vocabulary has entries.
         """
         old_end, new_end = self.first + len(self.old), self.first + len(self.new)
         for end, num_rows, owner in ((old_end, len(value), "base model"), (new_end, len(rows), "model")):
@@ -65,10 +63,8 @@ class Vocabularies:
 def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) -> Vocabularies:
     """Reads a vocabulary of the base model and of the training's transform.
 
-    Args:
-      rule: A value of `WarmStart.vocabularies`.
-      base_model: Folder of the base model, whose assets hold its vocabularies.
-      transform_output: The transform graph of the training's examples; None for none.
+    `rule` is a value of `WarmStart.vocabularies`. The assets in the folder `base_model`
+    hold its vocabularies. `transform_output` is None without a transform.
 
     Raises:
       ConfigurationError: One of them has no such vocabulary.

@@ -47,17 +47,8 @@ def apply(
     """Gives the model the weights of the job's base model, if there is one.
 
     Call this in the strategy's scope in every process that has the model's variables,
-    when they exist and before a saved state is restored.
-
-    Args:
-      job: The training job.
-      model: The built model.
-      optimizer: Its optimizer, if it has variables already.
-      transform_output: The transform graph of the training's examples; None for none.
-      strategy: The strategy.
-
-    Returns:
-      How much was taken over; None without a base model.
+    when they exist and before a saved state is restored. `optimizer` is the model's, if
+    it has variables already, and `transform_output` is None without a transform.
 
     Raises:
       ConfigurationError: The base model is missing, or does not fit the model.

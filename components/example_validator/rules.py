@@ -26,7 +26,7 @@ COMPARED = {_TYPE.COMPARATOR_L_INFTY_HIGH, _TYPE.COMPARATOR_JENSEN_SHANNON_DIVER
 
 @dataclass(frozen=True)
 class ValidationRules:
-    """ValidationRules for the anomalies of a run's data.
+    """Rules for the anomalies of a run's data.
 
     Attributes:
       anomalies: Name of a feature, or `*` for all others -> `fail` or `warn`. Without

@@ -1,4 +1,4 @@
-"""Keeps AutoGraph from converting Keras 2, as in every process that evaluates a model."""
+"""Keeps AutoGraph from converting Keras 2, as in processes that evaluate a model."""
 
 from tfx_distribute.trainer_module.loop import autograph
 

@@ -144,15 +144,17 @@ def test_evaluator_runs_next_to_the_training_processes(cluster):
 
 
 def test_variables_are_divided_among_parameter_servers(cluster):
-    """Each server holds a part of each large variable; the export is whole."""
+    """Each server holds a part of each large variable.
+
+    tests/trainer_module/state/base_model/test_strategies.py trains and exports such.
+    """
     (cluster.folder / "tell.py").write_text(TELL_PARTS)
     module = UserModule("tell.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     divided = Distribution(**{**vars(SERVERS), "partition_min_bytes": 4096})
-    result = cluster.exporting().train(divided, TrainingOptions(64, epochs=15), module=module)
+    cluster.train(divided, TrainingOptions(64, train_steps=3), module=module)
     parts = json.loads((cluster.folder / "parts").read_text())
     assert parts["dense/kernel"] == [[32, 64], [32, 64]]
     assert parts["dense_2/kernel"] == [[64, 10]], "2,560 bytes are not divided"
-    assert result.metrics["val_accuracy"] >= 0.95
 
 
 TELL_PARTS = """

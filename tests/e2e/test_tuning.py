@@ -59,7 +59,7 @@ def states_of(tmp_path: Path) -> list[Path]:
 
 def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
     """Kills the command in the middle of the second trial, and gives it again."""
-    file = pipeline(max_trials=3, epochs=40)
+    file = pipeline(max_trials=3, epochs=20)
     arguments = [*WORKERS, "-p", "save_checkpoints_steps=100"]  # however fast the machine is
     log = tmp_path / "killed.log"
     with log.open("wb") as output:
@@ -84,7 +84,7 @@ def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
     assert re.search(r"trial 1 \(.*\n +continues after training step [1-9]", done.output), done.output
     trials = trials_of(tmp_path)
     assert sorted(trial["trial"] for trial in trials) == ["0", "1", "2"]
-    assert {trial["step"] for trial in trials} == {40 * 23}
+    assert {trial["step"] for trial in trials} == {20 * 23}
     best = json.loads((artifacts(tmp_path, "best_hyperparameters") / "best_hyperparameters.txt").read_text())
     assert best["values"] == trials[0]["hparams"]
     assert trials[0]["score"] == max(trial["score"] for trial in trials) > 0.9

@@ -65,6 +65,12 @@ def keras_3_server(tmp_path_factory: pytest.TempPathFactory, importers_folder: P
     yield from start_fork_server(tmp_path_factory.mktemp("fork-server"), importers_folder, keras_version=3)
 
 
+@pytest.fixture
+def own_fork_server(tmp_path: Path, importers_folder: Path) -> Iterator[object]:
+    """Returns a fork server for one test, with the environment at its start."""
+    yield from start_fork_server(tmp_path, importers_folder, keras_version=2)
+
+
 def start_fork_server(folder: Path, importers_folder: Path, keras_version: int) -> Iterator[object]:
     """Yields a fork server that is itself a fork, see `forked_training`."""
     from tfx_distribute.components.launchers.local import fork_client

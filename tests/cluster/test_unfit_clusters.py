@@ -15,8 +15,6 @@ from tfx_distribute.trainer_module.errors import TrainingError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-MINUTE = 60.0
-
 
 def test_an_image_without_the_package(start):
     error = start(f"exec python -S -m tfx_distribute.trainer_module --job {JOB}").wait()  # -S hides all packages

@@ -74,6 +74,6 @@ def test_backfills_that_are_refused(backfill, message, command, tmp_path):
     (tmp_path / "p.yaml").write_text(
         f"name: mine\nmodule: model.py\ndata: {{{data}}}\ntrainer: {{label: y, parameters: {{epochs: 1}}}}\n"
     )
-    refused = command("run", tmp_path / "p.yaml", "--backfill", backfill, new_process=True)
+    refused = command("run", tmp_path / "p.yaml", "--backfill", backfill)
     assert refused.code == 2
     assert message in refused.output

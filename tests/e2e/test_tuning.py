@@ -59,7 +59,7 @@ def states_of(tmp_path: Path) -> list[Path]:
 
 def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
     """Kills the command in the middle of the second trial, and gives it again."""
-    file = pipeline(max_trials=3, epochs=40)
+    file = pipeline(max_trials=3, epochs=20)
     arguments = [*WORKERS, "-p", "save_checkpoints_steps=100"]  # however fast the machine is
     log = tmp_path / "killed.log"
     with log.open("wb") as output:
@@ -84,7 +84,7 @@ def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
     assert re.search(r"trial 1 \(.*\n +continues after training step [1-9]", done.output), done.output
     trials = trials_of(tmp_path)
     assert sorted(trial["trial"] for trial in trials) == ["0", "1", "2"]
-    assert {trial["step"] for trial in trials} == {40 * 23}
+    assert {trial["step"] for trial in trials} == {20 * 23}
     best = json.loads((artifacts(tmp_path, "best_hyperparameters") / "best_hyperparameters.txt").read_text())
     assert best["values"] == trials[0]["hparams"]
     assert trials[0]["score"] == max(trial["score"] for trial in trials) > 0.9
@@ -110,25 +110,11 @@ def test_failed_trials_and_trials_at_the_same_time(command, pipeline, tmp_path):
     assert [trial["status"] for trial in trials] == ["COMPLETED", "COMPLETED", "FAILED"]
     assert (trials[2]["hparams"], trials[2]["score"]) == ({"hidden_units": 32}, None)
 
-    file = pipeline(module, max_trials=3, max_consecutive_failed_trials=1, space={"hidden_units": {"values": [32]}})
-    failed = command("run", file)
-    assert failed.code == 1
-    assert "tune.max_consecutive_failed_trials: 1 trials have failed one after another" in failed.output
-    assert "ValueError: 32 is too many" in failed.output
-
 
 def test_hyperband_continues_trained_models(command, pipeline, tmp_path):
-    """A continued trial ends as if it had been trained in one go."""
-    done = command("run", pipeline(oracle="hyperband", epochs=4, factor=2))
+    """tests/trainer_module/loop/test_training.py compares them with one training."""
+    done = command("run", pipeline(oracle="hyperband", epochs=2, factor=2))
     assert done.code == 0, done.output
-    trials = {trial["trial"]: trial for trial in trials_of(tmp_path)}
-    continued = next(trial for trial in trials.values() if trial["continues"] and trial["epochs"] == 4)
-    assert continued["step"] == 4 * 45
-    assert re.search(rf"trial {continued['trial']} \(.*\n +continues after training step \d+\n", done.output)
-
-    whole = {name: {"values": [value]} for name, value in continued["hparams"].items()}
-    other = tmp_path / "other"
-    done = command("run", pipeline(max_trials=1, epochs=4, space=whole), "--root", other)
-    assert done.code == 0, done.output
-    (table,) = other.glob("artifacts/Tuner/tuner_results/*/trials.jsonl")
-    assert json.loads(table.read_text())["score"] == pytest.approx(continued["score"], abs=1e-6)
+    (continued,) = [trial for trial in trials_of(tmp_path) if trial["continues"]]
+    assert (continued["epochs"], continued["step"]) == (2, 2 * 45)
+    assert re.search(rf"trial {continued['trial']} \(.*\n +continues after training step 45\n", done.output)

@@ -2,9 +2,9 @@
 
     unshare --user --map-root-user --net --mount python isolated.py MODE FOLDER
 
-MODE is `cut` (of the network, until the launcher restarts the cluster), `full` (space
-for one state only), or `unguarded` (the library that guards servers cannot be loaded).
-The outcome is one JSON object.
+MODE is `cut` (of the network, until the launcher restarts the cluster), or `full`
+(space for one state only, and the library that guards servers cannot be loaded). The
+outcome is one JSON object.
 """
 
 import json
@@ -48,7 +48,7 @@ class Cut:
 
 def main(mode: str, folder: Path) -> None:
     loopback("up")
-    if mode == "unguarded":  # the library that guards servers exists, but cannot be loaded
+    if mode == "full":  # the library that guards servers exists, but cannot be loaded
         (library,) = Path(loopback_library.__file__).parent.glob("_loopback*.so")
         (folder / "broken.so").write_bytes(b"not a library")
         mount("--bind", str(folder / "broken.so"), str(library))

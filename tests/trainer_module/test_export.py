@@ -128,7 +128,6 @@ def transformed(tmp_path_factory) -> TrainingData:
     ("precision", "keras_version", "with_transform"),
     [
         ("float32", 2, False),
-        ("float32", 3, True),
         ("mixed_float16", 2, True),
         ("mixed_float16", 3, True),
         ("mixed_bfloat16", 3, False),

@@ -1,8 +1,10 @@
-"""Tests a training process as a container runs it, with a job and a TF_CONFIG."""
+"""Tests a training process as a container runs it, with a job and a TF_CONFIG.
+
+Several that train together are in tests/trainer_module/liveness/test_rendezvous.py.
+"""
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -12,7 +14,6 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.job.cluster import Cluster
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
 from tfx_distribute.trainer_module.liveness import exit_codes
-from tfx_distribute.trainer_module.reporting.progress import Progress
 
 pytestmark = pytest.mark.e2e
 
@@ -51,31 +52,6 @@ def write_job(cluster, **changes) -> str:
     file = cluster.folder / "job.json"
     file.write_text(replace(cluster.job, **changes).to_json())
     return str(file)
-
-
-def test_two_processes_that_no_launcher_of_ours_started(cluster):
-    cluster.exporting()
-    job = write_job(
-        cluster,
-        distribution=Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
-        training_options=TrainingOptions(32, train_steps=20),
-    )
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (one, two)]
-    made = Cluster.of({"chief": 1, "worker": 1}, addresses)
-    processes = [start(job, TF_CONFIG=made.tf_config(task)) for task in made.tasks]
-    try:
-        outputs = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], outputs
-    # Without a launcher to read them, reports are lines of the log.
-    lines = [Progress.from_json(line) for line in outputs[0][0].splitlines() if line.startswith('{"phase"')]
-    assert [lines[0].phase, lines[-1].phase] == ["start", "done"]
-    result = TrainingResult.from_json((cluster.folder / "result.json").read_text())
-    assert (result.num_replicas, result.train_steps) == (2, 20)
-    assert (cluster.model / "saved_model.pb").is_file()
 
 
 def test_a_server_whose_chief_is_gone_knows_whether_it_was_done(cluster, end):

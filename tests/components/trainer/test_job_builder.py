@@ -214,8 +214,6 @@ def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
     ("properties", "message"),
     [
         ({"run_fn": "m.run_fn", "train_steps": 5, "seed": 3}, "seed: a run_fn decides on it by itself; leave it out"),
-        ({"run_fn": "m.run_fn", "epochs": 5}, "epochs: a run_fn decides"),
-        ({"run_fn": "m.run_fn", "train_steps": 5, "hparams": '{"a": 1}'}, "hparams: are for build_model"),
         ({**PROPERTIES, "custom_config": '{"a": 1}'}, "custom_config: is for a run_fn; write hparams"),
     ],
 )
@@ -367,10 +365,14 @@ def test_pipeline_and_functions_of_the_page_on_migrating(request, tmp_path):
 
 @pytest.mark.e2e
 def test_module_of_the_page_on_migrating_trains_with_two_workers(request, run_fn_job, cluster, tmp_path):
+    """What its chief prints is its progress."""
     _, module, _ = python_blocks(request.config.rootpath / "docs" / "migrating.md")
-    cluster.job = run_fn_job(module)
+    cluster.job = run_fn_job(module.replace("verbose=0", "epochs=2, verbose=2"))
     assert cluster.train().num_replicas == 2
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
+    printed = [progress.activity for _, progress in cluster.reports if progress.phase == "run_fn"]
+    assert any(re.fullmatch(r"Epoch [12]/2  6/6 - .* loss: .*", line) for line in printed), printed
+    assert {str(task) for task, progress in cluster.reports if progress.phase == "run_fn"} == {"chief"}
 
 
 @pytest.mark.e2e
@@ -380,15 +382,6 @@ def test_run_fn_trains_under_the_strategy_that_it_takes(run_fn_job, cluster, tmp
     assert cluster.train().num_replicas == 1
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
     assert len(list((tmp_path / "model_run").glob("exited-*"))) == 1, "functions of atexit ran"
-
-
-@pytest.mark.e2e
-def test_what_a_run_fn_prints_is_its_progress(run_fn_job, cluster):
-    cluster.job = run_fn_job((RUN_FN % "get_strategy()").replace("verbose=0", "epochs=2, verbose=2"))
-    cluster.train()
-    printed = [progress.activity for _, progress in cluster.reports if progress.phase == "run_fn"]
-    assert any(re.fullmatch(r"Epoch [12]/2  6/6 - .* loss: .*", line) for line in printed), printed
-    assert {str(task) for task, progress in cluster.reports if progress.phase == "run_fn"} == {"chief"}
 
 
 @pytest.mark.e2e

@@ -1,10 +1,16 @@
 """Tests bad input at the command line: a clear message, an exit code, and no loss."""
 
+import itertools
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from running import children
 
 from tfx_distribute.pipelines.cli.main import main
 
@@ -50,7 +56,6 @@ def test_good_project_is_valid(project):
     ("file", "text", "message"),
     [
         ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
-        ("data/a.csv", "", "a.csv is empty"),
         (
             "model.py",
             "def run_fn(fn_args): ...\n",
@@ -63,11 +68,6 @@ def test_good_project_is_valid(project):
             PIPELINE + "beam: {runner: dataflow, project: p, region: r, temp_location: 'gs://b/t'}\n",
             "beam.runner: the machines of Dataflow cannot read this machine's files",
         ),
-        (
-            "pipeline.yaml",
-            PIPELINE + "beam: {options: {nothing: 1}}\n",
-            "line 7: beam.options: Beam has no option 'nothing'",
-        ),
         ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
         ("data/a.csv", "x,z\n1,2\n", "has no column 'y'; it has x, z"),
         (
@@ -75,10 +75,7 @@ def test_good_project_is_valid(project):
             "x,y\n1,2\n3\n",
             "data.csv: {data}/a.csv, line 3: the number of cells is 1, but the header",
         ),
-        ("data/a.csv", "x,y,x\n1,2,3\n", "data.csv: {data}/a.csv, line 1: two columns are called 'x'; rename or remove one"),
-        ("data/a.csv", "x;y\n1;2\n", "the columns are separated by semicolons; separate them by commas"),
         ("data/b.csv", "1,2\n", "it lacks x, y and it adds 1, 2; each file needs the header line"),
-        ("model.py", "def build(context): ...\n", "has neither build_model(context)"),
         ("model.py", "def build_model(:\n", "model.py, line 1"),
         ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: nothere.py"), "nothere.py: No such file"),
         ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: not_installed"), "'not_installed' is not installed"),
@@ -130,12 +127,10 @@ def test_mistakes_in_files(project, file, text, message):
     ("parameters", "message"),
     [
         ("num_evaluators: 1, strategy: parameter_server", "there is no split 'eval' to evaluate on; data.splits has train"),
-        ("strategy: model_parallel, mesh: 2x2, accelerator_count: 3", "mesh: 2x2 is 4 devices, but accelerator_count is 3"),
         (
             "strategy: model_parallel, layout_rules: kernel",
             "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
         ),
-        ("strategy: central_storage, keras_version: 3", "keras_version: strategy 'central_storage' cannot train Keras 3"),
     ],
 )
 def test_mistakes_about_strategies(project, parameters, message):
@@ -162,7 +157,6 @@ TUNE = (
             "    rat:",
             "line 12: tune.space.rat: trainer.hparams has no such hyperparameter; it has rate, units; add rat there",
         ),
-        ("rate: {min", "units: {min", "line 12: tune.space.units: min: 0.1 is not a whole number, as its default in"),
         ("{min: 0.1, max: 1}", "{mim: 0.1}", "line 12: unknown key 'tune.space.rate.mim'; did you mean 'min'?"),
         (
             "objective: loss",
@@ -174,15 +168,7 @@ TUNE = (
             "objective: loss\n  oracle: grid",
             "tune.oracle: 'grid' is not allowed: input should be 'random'",
         ),
-        ("  max_trials: 2\n", "", "line 8: tune.max_trials: is missing; write how many trials random may make"),
-        ("  max_trials: 2\n", "  oracle: hyperband\n  train_steps: 5\n", "tune.train_steps: hyperband counts in epochs"),
         ("    rate: {min: 0.1, max: 1}\n", "    {}\n", "tune.space: {} is not allowed: dictionary should have at least 1"),
-        ("    rate: {min: 0.1, max: 1}\n", "    rate: {min: .inf, max: 1}\n", "tune.space.rate.min"),
-        (
-            "    rate: {min: 0.1, max: 1}\n",
-            "    rate: {values: [.nan]}\n",
-            "tune.space.rate.values: nan is not allowed; write finite",
-        ),
         ("objective: loss", "objective: val_loss", ""),
     ],
 )
@@ -260,13 +246,6 @@ def test_run_fn_cannot_train_on_a_mesh(project):
     assert (code, "a run_fn cannot train under 'model_parallel'" in output) == (2, True)
 
 
-def test_csv_that_is_no_utf8(project):
-    (project / "data" / "a.csv").write_bytes("x,y\n1,ü\n".encode("latin-1"))
-    code, output = validate(project)
-    assert code == 2
-    assert "a.csv as CSV in UTF-8" in output
-
-
 def test_mistakes_in_parameters(project):
     code, output = validate(project, "-p", "num_workers=0")
     assert (code, "-p num_workers=0: num_workers: 0 is not allowed" in output) == (2, True)
@@ -299,6 +278,14 @@ def test_module_that_fails_while_training(project, command):
     assert sorted(serving.rglob("saved_model.pb")) == pushed
     assert "StatisticsGen           cached" in bad.output
 
+    # A model that is not a number is never pushed. Nothing evaluates it.
+    broken = 'Dense(1, "linear", False, tf.keras.initializers.Constant(float("nan")))'
+    (project / "model.py").write_text(MODEL.replace("Dense(1)", broken))
+    bad = command("run", run)
+    assert bad.code == 1, bad.output
+    assert "the loss is nan at the end of the training, so the model cannot be used and is not pushed; " in bad.output
+    assert sorted(serving.rglob("saved_model.pb")) == pushed
+
     (project / "model.py").write_text(MODEL.replace("Dense(1)", "Dense(1, name='mended')"))
     mended = command("run", run)
     assert mended.code == 0, mended.output
@@ -319,16 +306,16 @@ def test_module_that_does_not_import_fails_before_the_first_node(project, comman
 
 
 @pytest.mark.e2e
-def test_column_that_the_transform_misses(project, command):
-    (project / "model.py").write_text(
-        MODEL + "\ndef preprocessing_fn(inputs):\n    return {'x': inputs['lost'], 'y': inputs['y']}\n"
-    )
+def test_transforms_that_fail(project, command):
     (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
-    run = command("run", project / "pipeline.yaml")
-    assert run.code == 1
-    assert "✗ Transform" in run.output
-    assert "KeyError: 'lost'" in run.output
-    assert "model.py, line 10, in preprocessing_fn" in run.output
+    for code, messages in (
+        ("return {'x': inputs['lost'], 'y': inputs['y']}", ["KeyError: 'lost'", "model.py, line 10, in preprocessing_fn"]),
+        ("import os; os._exit(0)", [f"os._exit(0) was called in {project}/model.py, line 10"]),
+    ):
+        (project / "model.py").write_text(f"{MODEL}\ndef preprocessing_fn(inputs):\n    {code}\n")
+        run = command("run", project / "pipeline.yaml")
+        assert run.code == 1
+        assert [message for message in ("✗ Transform", *messages) if message not in run.output] == [], run.output
 
 
 WAITS = """
@@ -344,82 +331,45 @@ def callbacks(context):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_interrupt_leaves_no_process_and_the_same_command_goes_on(project, command, number, code, tmp_path_factory):
-    import os
-    import signal
-    import subprocess
-    import sys
-    import time
-
+@pytest.mark.timeout(600)  # three runs
+def test_interrupts_leave_no_process_and_the_same_command_goes_on(project, tmp_path_factory):
     (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 5000, steps_per_epoch: 100"))
     (project / "model.py").write_text(MODEL + WAITS)
     arguments = [sys.executable, "-m", "tfx_distribute.pipelines", "run", str(project / "pipeline.yaml")]
     temporary = tmp_path_factory.mktemp("temporary")
-    with subprocess.Popen(
-        arguments,
-        cwd=project,
-        env={**os.environ, "TMPDIR": str(temporary), "WAITS": "0.2"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # If a shell started the tests in the background, they and their children ignore
-        # it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as run:
-        deadline = time.monotonic() + 120
-        lines = []
-        for line in run.stdout:
-            lines.append(line)
-            assert time.monotonic() < deadline, "".join(lines)
-            if re.search(r"step [1-9]\d*/", line):
-                break
-        children = subprocess.run(  # the fork server, and the process that it forked
-            ["ps", "-e", "-o", "pid=,ppid="],  # noqa: S607
-            capture_output=True,
+    continues = ""
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        with subprocess.Popen(
+            arguments,
+            cwd=project,
+            env={**os.environ, "TMPDIR": str(temporary), "WAITS": "0.2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=True,
-        ).stdout.split()
-        parents = dict(zip(map(int, children[::2]), map(int, children[1::2]), strict=True))
-        started = [pid for pid, parent in parents.items() if run.pid in (parent, parents.get(parent))]
-        assert len(started) == 2, "".join(lines)
-        os.kill(run.pid, getattr(signal, number))
-        rest, _ = run.communicate(timeout=60)
-    assert run.returncode == code, rest
-    saved = re.search(r"saved after training step (\d+)", rest)
-    assert saved, rest
-    assert "Interrupted. The same command continues after the last component that finished and the last saved step." in rest
-    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
-    assert list(temporary.iterdir()) == []
-    if number == "SIGINT":
-        again = subprocess.run(arguments, cwd=project, capture_output=True, text=True, check=False, timeout=250).stdout
-        assert "StatisticsGen           cached" in again
-        assert f"continues after training step {saved[1]}" in again, again
-        assert "5000 steps" in again, again
-        (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
-        assert list(states.iterdir()) == []
-
-
-@pytest.mark.e2e
-def test_transform_that_exits_has_failed(project, command):
-    (project / "model.py").write_text(MODEL + "\ndef preprocessing_fn(inputs):\n    import os\n\n    os._exit(0)\n")
-    (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
-    run = command("run", project / "pipeline.yaml")
-    assert run.code == 1
-    assert "✗ Transform" in run.output
-    assert f"os._exit(0) was called in {project}/model.py, line 12" in run.output
-
-
-@pytest.mark.e2e
-def test_model_that_is_not_a_number_is_never_pushed(project, command):
-    """Nothing evaluates it."""
-    (project / "pipeline.yaml").write_text(PIPELINE + "push: {}\n")
-    broken = 'Dense(1, "linear", False, tf.keras.initializers.Constant(float("nan")))'
-    (project / "model.py").write_text(MODEL.replace("Dense(1)", broken))
-    bad = command("run", project / "pipeline.yaml")
-    assert bad.code == 1, bad.output
-    assert "the loss is nan at the end of the training, so the model cannot be used and is not pushed; " in bad.output
-    assert not (project / "runs" / "mine" / "serving").exists()
+            # If a shell started the tests in the background, they and their children
+            # ignore it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as run:
+            first = "".join(itertools.takewhile(lambda line: not re.search(r"step [1-9]\d*/", line), run.stdout))
+            servers = children(run.pid)
+            started = [*servers, *(pid for server in servers for pid in children(server))]
+            assert len(started) == 2, first  # the fork server, and the process that it forked
+            os.kill(run.pid, number)
+            rest, _ = run.communicate(timeout=60)
+        assert run.returncode == code, rest
+        assert continues in first + rest
+        saved = re.search(r"saved after training step (\d+)", rest)
+        assert saved, rest
+        assert "Interrupted. The same command continues after the last component that finished and the last" in rest
+        assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+        assert list(temporary.iterdir()) == []
+        continues = f"continues after training step {saved[1]}"
+    again = subprocess.run(arguments, cwd=project, capture_output=True, text=True, check=False, timeout=250).stdout
+    assert "StatisticsGen           cached" in again
+    assert continues in again, again
+    assert "5000 steps" in again, again
+    (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
+    assert list(states.iterdir()) == []
 
 
 @pytest.mark.e2e

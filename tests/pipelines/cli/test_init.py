@@ -311,32 +311,19 @@ def test_the_current_folder():
     assert yaml.safe_load(Path("pipeline.yaml").read_text())["name"] == "empty"
 
 
-def run_generated_test(folder: Path) -> None:
-    """Runs the test of a project as its user does."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder],
-        cwd=folder.parent,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TF_USE_LEGACY"))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def ask_newest(folder: Path, **row: list[Any]) -> dict[str, Any]:
-    """Asks the pushed model as `ask.py` of a project does."""
+def ask_newest(folder: Path, serving: Path, **row: list[Any]) -> dict[str, Any]:
+    """Asks a pushed model as `ask.py` of a project does."""
     import importlib.util
 
     location = importlib.util.spec_from_file_location("ask", folder / "ask.py")
     module = importlib.util.module_from_spec(location)
     location.loader.exec_module(module)
-    return module.ask(folder.parent / "runs" / folder.name / "serving", {**module.ROW, **row})
+    return module.ask(serving, {**module.ROW, **row})
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)  # the pipeline runs twice, once in its own test
-def test_a_classifier_runs_passes_its_test_and_answers(command, tmp_path):
+def test_a_classifier_passes_its_own_test_and_answers(tmp_path):
+    """Its test runs the pipeline, and tests/e2e/test_every_day.py evaluates another."""
     chance = random.Random(0)  # noqa: S311
     kinds = [chance.choice(["good", "bad", "ugly"]) for _ in range(300)]
     words = {"good": "this is\nreally fine", "bad": 'not a "nice" thing', "ugly": "ärgerlich, so sad"}
@@ -349,15 +336,21 @@ def test_a_classifier_runs_passes_its_test_and_answers(command, tmp_path):
     columns["the kind"] = kinds
     write_csv(columns)
     init("mine", "--from", "data.csv", "--label", "the kind")
-    run = command("run", "mine/pipeline.yaml", "-p", "epochs=5")
-    assert run.code == 0, run.output
-    assert ask_newest(tmp_path / "mine", shape=[b"bx"])["class"] in (b"good", b"bad", b"ugly")
-    run_generated_test(tmp_path / "mine")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", tmp_path / "test", "mine"],
+        env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TF_USE_LEGACY"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    serving = tmp_path / "test" / "runs0" / "serving"
+    assert ask_newest(tmp_path / "mine", serving, shape=[b"bx"])["class"] in (b"good", b"bad", b"ugly")
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)  # the pipeline runs twice, once in its own test
-def test_a_regression_runs_passes_its_test_and_answers(command, tmp_path):
+def test_a_regression_runs_and_answers_in_the_unit_of_the_label(command, tmp_path):
+    """From Parquet. Its own test runs the same pipeline, as that of a classifier."""
     areas = [40 + number % 90 for number in range(300)]
     table = {
         "area": areas,
@@ -369,7 +362,8 @@ def test_a_regression_runs_passes_its_test_and_answers(command, tmp_path):
     init("houses", "--from", "data.parquet", "--label", "price")
     run = command("run", "houses/pipeline.yaml", "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
     assert run.code == 0, run.output
-    small, large = (ask_newest(tmp_path / "houses", area=[area])["outputs"][0] for area in (50, 120))
-    assert small == pytest.approx(150_000, rel=0.2)
-    assert large == pytest.approx(360_000, rel=0.2)
-    run_generated_test(tmp_path / "houses")
+    serving = tmp_path / "runs" / "houses" / "serving"
+    small, large = (ask_newest(tmp_path / "houses", serving, area=[area])["outputs"] for area in (50, 120))
+    assert small.shape == (1,)
+    assert small[0] == pytest.approx(150_000, rel=0.2)
+    assert large[0] == pytest.approx(360_000, rel=0.2)

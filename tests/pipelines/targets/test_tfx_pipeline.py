@@ -277,31 +277,6 @@ def test_the_type_of_a_model_that_a_run_fn_saves_is_for_tfma_to_find(spec):
     assert not config.options.include_default_metrics.value
 
 
-@pytest.mark.e2e
-def test_parquet_is_trained_on(command, tmp_path):
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    (tmp_path / "data").mkdir()
-    columns = {"x": [i / 100 for i in range(100)], "y": [i % 2 for i in range(100)]}
-    parquet.write_table(pa.table(columns), tmp_path / "data" / "part.parquet")
-    (tmp_path / "own.py").write_text(
-        "import tensorflow as tf\n"
-        "def build_model(context):\n"
-        "    x = tf.keras.Input((1,), name='x')\n"
-        "    model = tf.keras.Model({'x': x}, tf.keras.layers.Dense(1)(x))\n"
-        "    model.compile('sgd', 'mse')\n"
-        "    return model\n"
-    )
-    (tmp_path / "pipeline.yaml").write_text(
-        "name: mine\nmodule: own.py\ndata: {parquet: data}\n"
-        "trainer: {label: y, parameters: {epochs: 2, per_replica_batch_size: 8}}\npush: {}\n"
-    )
-    run = command("run", tmp_path / "pipeline.yaml")
-    assert run.code == 0, run.output
-    assert len(list((tmp_path / "runs" / "mine" / "serving").iterdir())) == 1
-
-
 def test_the_trainer_gets_what_the_tuner_finds(spec):
     tune = Tune(objective="val_loss", max_trials=2, space={"rate": TuneValues(min=0.1, max=1.0)})
     pipeline = build(spec.model_copy(update={"tune": tune}))

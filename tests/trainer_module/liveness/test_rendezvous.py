@@ -11,8 +11,9 @@ from single_processes import SingleProcesses
 
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
-from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingResult
 from tfx_distribute.trainer_module.liveness import lease, listening, rendezvous
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 @pytest.fixture
@@ -94,6 +95,7 @@ def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses
     ids=["chief", "worker of parameter servers"],
 )
 def test_training_begins_when_the_last_process_has_a_machine(cluster, forked_trainings, tmp_path, distribution, late):
+    """Without a launcher of ours to read them, reports are lines of the log."""
     lease.Lease(str(tmp_path / "followed.json")).take()
     roles = replicas_of_roles(distribution)
     with SingleProcesses(
@@ -107,4 +109,8 @@ def test_training_begins_when_the_last_process_has_a_machine(cluster, forked_tra
                 processes.wait_until_listening(role)
         processes.start(late)
         assert processes.wait() == dict.fromkeys(roles, 0)
-    assert (tmp_path / "result.json").exists()
+        lines = processes.output("chief").splitlines()
+    reports = [Progress.from_json(line) for line in lines if line.startswith('{"phase"')]
+    assert [reports[0].phase, reports[-1].phase] == ["start", "done"]
+    result = TrainingResult.from_json((tmp_path / "result.json").read_text())
+    assert (result.num_replicas, result.train_steps) == (distribution.num_workers, reports[-1].step)

@@ -49,43 +49,37 @@ def test_one_device_holds_only_its_part_of_a_divided_weight(cluster):
     assert parts["dense_2/kernel:0"] == [[64, 10]] * 4, "no rule: whole on each"
 
 
-@pytest.mark.parametrize(
-    ("mesh", "rules"),
-    [
+def test_any_layout_trains_the_same_model(cluster):
+    alone = cluster.train(ONE_DEVICE, TrainingOptions(64, epochs=3, drop_remainder=True))
+    for mesh, rules in (
         ("2x2", "dense/kernel = unsharded, model"),  # the next layer is not divided, so gradients come out divided
         ("2x1", "dense/kernel = batch, unsharded"),
-    ],
-)
-def test_any_layout_trains_the_same_model(cluster, mesh, rules):
-    alone = cluster.train(ONE_DEVICE, TrainingOptions(64, epochs=3, drop_remainder=True))
-    per_replica = 64 // int(mesh[0])
-    divided = Distribution("model_parallel", mesh=mesh, layout_rules=rules, accelerator_type="cpu")
-    assert cluster.train(divided, TrainingOptions(per_replica, epochs=3)).metrics == pytest.approx(alone.metrics, rel=1e-3)
+    ):
+        divided = Distribution("model_parallel", mesh=mesh, layout_rules=rules, accelerator_type="cpu")
+        trained = cluster.train(divided, TrainingOptions(32, epochs=3))
+        assert trained.metrics == pytest.approx(alone.metrics, rel=1e-3), mesh
 
 
 NORMS = """
 import tensorflow as tf
-
-class Lars(tf.keras.optimizers.SGD):
-    def update_step(self, gradient, variable):
-        ratio = tf.norm(tf.convert_to_tensor(variable)) / (tf.norm(gradient) + 1e-6)
-        super().update_step(gradient * tf.maximum(ratio, 0.1), variable)
 
 def build_model(context):
     pixels, limit = tf.keras.Input((64,), name="pixels"), tf.keras.constraints.MaxNorm(0.5)
     hidden = tf.keras.layers.Dense(16, activation="tanh", kernel_constraint=limit)(pixels)
     digits = tf.keras.layers.Dense(10, activation="softmax", kernel_constraint=limit)(hidden)
     model = tf.keras.Model({"pixels": pixels}, digits)
-    optimizer = %s
+    optimizer = tf.keras.optimizers.Adafactor(0.01)
     model.compile(optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 """
 
 
-@pytest.mark.parametrize("optimizer", ["Lars(0.01, momentum=0.9)", "tf.keras.optimizers.Adafactor(0.01)"])
-def test_norms_of_divided_weights_and_gradients(cluster, optimizer):
-    """An optimizer and constraints take norms; Adafactor has slots of other shapes."""
-    (cluster.folder / "norms.py").write_text(NORMS % optimizer)
+def test_norms_of_divided_weights_and_gradients(cluster):
+    """Adafactor and constraints take norms, and its slots have other shapes.
+
+    The oracle clips gradients by their norm.
+    """
+    (cluster.folder / "norms.py").write_text(NORMS)
     module = UserModule("norms.build_model", (str(cluster.folder),))
     alone = cluster.train(ONE_DEVICE, TrainingOptions(64, train_steps=20, drop_remainder=True), module=module)
     divided = replace(MESH, layout_rules="dense/kernel = model, unsharded; dense_1/kernel = model, unsharded")

@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 ONE = Distribution("one_device", accelerator_type="cpu")
 MIRRORED = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
 SERVERS = Distribution("parameter_server", num_workers=1, accelerator_type="cpu")
-MESH = Distribution("model_parallel", mesh="1x2", accelerator_type="cpu")
+MESH = Distribution("model_parallel", mesh="1x2", layout_rules="kernel = unsharded, model", accelerator_type="cpu")
 
 HEAD = """
 import tensorflow as tf
@@ -90,9 +90,12 @@ def train(cluster, request):
     [(MIRRORED, 3, "Unbuilt"), (SERVERS, 2, "Unbuilt"), (MESH, 2, "Unbuilt"), (MESH, 2, "build_model")],
     ids=lambda value: getattr(value, "strategy", value),
 )
-def test_model_that_is_built_by_its_first_batch(train, distribution, keras_version, function):
+def test_model_that_is_built_by_its_first_batch(train, cluster, distribution, keras_version, function):
+    """It learns, and there is one export."""
     result = train(UNBUILT, function, distribution, TrainingOptions(32, epochs=5, keras_version=keras_version))
     assert result.metrics["val_accuracy"] > 0.9
+    assert (cluster.model / "saved_model.pb").is_file()
+    assert list(cluster.folder.glob("model*")) == [cluster.model]
 
 
 def test_callback_can_stop_after_a_batch(train, cluster):

@@ -129,7 +129,12 @@ def differences(keras_version: int, outcomes: dict[str, dict]) -> dict[str, dict
         ),
         pytest.param(
             3,
-            {"default": KINDS[1::4], "mirrored": sorted({*KINDS[3::4], "loss_scale_overflow"}), "served": SERVED[1::2]},
+            {
+                "default": KINDS[1::4],
+                "mirrored": sorted({*KINDS[3::4], "loss_scale_overflow"}),
+                "multi_worker_mirrored": ["batch_norm"],
+                "served": SERVED[1::2],
+            },
             id="keras 3",
         ),
     ],

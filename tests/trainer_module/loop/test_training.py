@@ -17,9 +17,7 @@ def test_learning_rate_of_many_replicas(cluster):
     by_hand = cluster.train(
         distribution, TrainingOptions(32, train_steps=30), hparams={"hidden_units": 64, "learning_rate": 0.004}
     )
-    plain = cluster.train(distribution, TrainingOptions(32, train_steps=30))
     assert scaled.metrics["loss"] == pytest.approx(by_hand.metrics["loss"], rel=1e-4)
-    assert scaled.metrics["loss"] < plain.metrics["loss"]
     workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
     warmed = cluster.train(workers, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear", warmup_steps=20))
     assert scaled.metrics["loss"] < warmed.metrics["loss"]
@@ -89,16 +87,12 @@ def test_metric_of_several_values(cluster, tmp_path):
     assert sum(metrics[f"val_mean_probability_{digit}"] for digit in range(10)) == pytest.approx(1.0, rel=1e-4)
 
 
-def test_tf_config_of_the_launchers_environment_is_ignored(cluster, monkeypatch):
+def test_tf_config_of_the_launchers_environment_is_ignored(cluster, request, monkeypatch):
     monkeypatch.setenv(
         "TF_CONFIG", '{"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": "worker", "index": 0}}'
     )
-    from tfx_distribute.components.launchers.local.fork_client import ForkServer
-
-    with ForkServer(cluster.folder / "log") as server:
-        cluster.exporting().server = server
-        assert cluster.train(training_options=TrainingOptions(64, train_steps=2)).train_steps == 2
-    assert cluster.model.is_dir()
+    cluster.server = request.getfixturevalue("own_fork_server")
+    assert cluster.train(training_options=TrainingOptions(64, train_steps=2)).train_steps == 2
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,12 @@ from model import build_model
 EVERY_KIND = """
 def callbacks(context):
     keras, run, elsewhere = tf.keras.callbacks, context.model_run_dir, context.hparams["elsewhere"]
+    steps = context.train_steps  # of which early stopping leaves a third
     return [
         keras.ModelCheckpoint(f"{run}/epoch-{{epoch}}.keras"),
         keras.ModelCheckpoint(f"{run}/best.weights.h5", mode="max", save_best_only=True, save_weights_only=True),
         keras.ModelCheckpoint(f"{elsewhere}/batch-{{batch}}.weights.h5", save_freq=30, save_weights_only=True),
-        *([keras.ModelCheckpoint(f"{run}/saved")] if context.hparams["saved_model"] else []),
+        *([keras.ModelCheckpoint(f"{run}/saved", save_freq=steps // 4)] if context.hparams["saved_model"] else []),
         keras.TensorBoard(f"{elsewhere}/board", histogram_freq=context.hparams["histogram_freq"]),
         keras.CSVLogger(f"{run}/log.csv"),
         keras.CSVLogger(f"{elsewhere}/log.csv"),
@@ -64,7 +65,7 @@ def train(cluster, request, tmp_path):
         (tmp_path / f"{name}.py").write_text(HEAD % str(EXAMPLES / "digits") + text)
         return cluster.train(
             STRATEGIES[strategy],
-            TrainingOptions(32, epochs=9, keras_version=keras_version),
+            TrainingOptions(64 // STRATEGIES[strategy].num_workers, epochs=9, keras_version=keras_version),
             module=UserModule(f"{name}.build_model", (str(tmp_path),)),
             hparams={**cluster.job.hparams, **hparams},
         )
@@ -120,14 +121,6 @@ def serialized(pixels: np.ndarray) -> list[bytes]:
     ]
 
 
-def test_example_of_the_documentation(train, cluster, request):
-    blocks = python_blocks(request.config.rootpath / "docs" / "writing-a-module.md")
-    (example,) = [block for block in blocks if "def callbacks" in block]
-    train(example, "multi_worker_mirrored")
-    run = Path(cluster.job.outputs.model_run_dir)
-    assert {path.name for path in run.iterdir()} == {"best.weights.h5", "epochs.csv", *WRITTEN_BY_US}
-
-
 CHIEF_ONLY = """
 def callbacks(context):
     return [tf.keras.callbacks.ModelCheckpoint(context.model_run_dir + "/best")] if context.is_chief else []
@@ -144,19 +137,22 @@ PREDICTS = """
 class Predicts(tf.keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         print("predicted", len(self.model.predict({"pixels": tf.zeros([40, 64])}, verbose=0)), flush=True)
-
-def callbacks(context):
-    return [Predicts()] if %s else []
 """
 
 
 def test_a_prediction_in_some_processes_only_is_final(train):
+    text = f"{PREDICTS}\ndef callbacks(context):\n    return [Predicts()] if context.is_chief else []\n"
     with pytest.raises(TrainingError, match="module: Predicts calls model.predict in some processes only, ") as error:
-        train(PREDICTS % "context.is_chief", "multi_worker_mirrored")
+        train(text, "multi_worker_mirrored")
     assert "restart" not in str(error.value)
 
 
-def test_all_processes_may_predict(train, cluster):
-    train(PREDICTS % "True", "multi_worker_mirrored")
+def test_example_of_the_documentation_and_predictions_of_all_processes(train, cluster, request):
+    blocks = python_blocks(request.config.rootpath / "docs" / "writing-a-module.md")
+    (example,) = [block for block in blocks if "def callbacks" in block]
+    both = "documented = callbacks\n\ndef callbacks(context):\n    return [*documented(context), Predicts()]\n"
+    train(example + PREDICTS + both, "multi_worker_mirrored")
+    run = Path(cluster.job.outputs.model_run_dir)
+    assert {path.name for path in run.iterdir()} == {"best.weights.h5", "epochs.csv", *WRITTEN_BY_US}
     for name in ("chief-0", "worker-0"):
         assert (cluster.logs / f"{name}.log").read_text().count("predicted 40") == 9, "epochs"

@@ -5,10 +5,6 @@ What all launchers have in common is in test_contract.
 
 import base64
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -84,28 +80,6 @@ def test_an_attempt_that_is_stopped_leaves_the_job_of_another(api, has_time):
     assert exists(api)
     succeed(api)
     assert second.wait() is None
-
-
-def test_the_step_is_terminated(api, tmp_path):
-    (tmp_path / "job.json").write_text(json.dumps(tfjob()))
-    code = (
-        "import json, sys\nsys.path[:0] = sys.argv[2:]\n"
-        "import tfjobs\n"
-        "from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher\n"
-        "from tfx_distribute.components.launchers.launcher import Limits, follow\n"
-        "from tfx_distribute.components.launchers.restarts import Restarts\n"
-        "follow(KubernetesLauncher(tfjobs.SETTINGS), json.load(open(sys.argv[1])), Limits(Restarts(3)))"
-    )
-    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig")}
-    arguments = [sys.executable, "-c", code, str(tmp_path / "job.json"), *sys.path]
-    process = subprocess.Popen(arguments, env=environment)
-    try:
-        wait_until(lambda: exists(api), seconds=60)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) != 0
-    finally:
-        process.kill()
-    assert not exists(api)
 
 
 def test_a_job_of_an_earlier_attempt_that_has_left_the_result(api):

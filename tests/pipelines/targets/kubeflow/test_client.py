@@ -5,6 +5,7 @@ The real `kfp.Client` talks to a stand-in of the API server.
 
 import json
 import logging
+import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -167,16 +168,11 @@ def test_everybody_finds_the_pipelines_of_their_namespace():
             connect(api)
 
 
-def test_refused_package(api):
+def test_refused_package_and_refused_arguments(api):
     pipelines = connect(api)
     with pytest.raises(ConfigurationError) as caught:
         submit(pipelines, "nothing")
     assert str(caught.value) == f"Kubeflow Pipelines at {api.url} refuses: 400: unknown template format"
-    assert not api.runs
-
-
-def test_refused_arguments(api):
-    pipelines = connect(api)
     api.before = lambda method, path: api.fail(400) if (method, path.rpartition("/")[2]) == ("POST", "runs") else None
     with pytest.raises(ConfigurationError, match=r"refuses: 400: .*Bad Request"):
         submit(pipelines)
@@ -184,15 +180,6 @@ def test_refused_arguments(api):
 
 
 # Tests of addresses and credentials.
-
-
-def test_token(api):
-    api.require_token = "secret"  # noqa: S105
-    with pytest.raises(ConfigurationError) as caught:
-        connect(api)
-    assert str(caught.value).startswith(f"--host: {api.url} does not let you in (401: ")
-    assert "Jwt is missing); see the options --existing-token and --namespace" in str(caught.value)
-    assert submit(connect(api, existing_token="secret")).id in api.runs  # noqa: S106
 
 
 def test_forbidden(api):
@@ -222,32 +209,27 @@ def test_nothing_listens(nothing_listens, caplog):
 
 
 @pytest.mark.parametrize(
-    ("host", "cause"),
+    ("host", "message"),
     [
-        ("http://localhost:99999", "99999"),
-        ("http://kubeflow.invalid", "Failed to resolve|Name or service not known"),
+        ("http://localhost:99999", r"--host: Kubeflow Pipelines does not answer at HOST \(.*99999"),
+        (
+            "http://kubeflow.invalid",
+            r"--host: Kubeflow Pipelines does not answer at HOST \(.*(Failed to resolve|Name or service not known)",
+        ),
+        # kfp uses https if the address has no scheme.
+        (
+            "API",
+            r"--host: Kubeflow Pipelines does not answer at HOST \(.*(?i:wrong.version.number|http.request)"
+            ".*such as http://localhost:8080",
+        ),
+        ("http://API/pipeline", "Kubeflow Pipelines at HOST refuses: 404: "),
     ],
+    ids=["no port", "no such host", "https", "another path"],
 )
-def test_address_that_leads_nowhere(host, cause):
-    with pytest.raises(ConfigurationError, match=cause) as caught:
+def test_addresses_that_are_not_the_apis(api, host, message):
+    host = host.replace("API", api.url.removeprefix("http://"))
+    with pytest.raises(ConfigurationError, match=message.replace("HOST", re.escape(host))):
         kubeflow_client.KubeflowRuns(host)
-    assert str(caught.value).startswith(f"--host: Kubeflow Pipelines does not answer at {host} (")
-
-
-def test_path_that_is_not_the_apis(api):
-    with pytest.raises(ConfigurationError) as caught:
-        kubeflow_client.KubeflowRuns(f"{api.url}/pipeline")
-    assert str(caught.value).startswith(f"Kubeflow Pipelines at {api.url}/pipeline refuses: 404: ")
-
-
-@pytest.mark.parametrize("scheme", ["", "https://"])
-def test_https_where_http_is_spoken(api, scheme):
-    """kfp uses https if the address has no scheme."""
-    host = scheme + api.url.removeprefix("http://")
-    with pytest.raises(ConfigurationError, match=r"(?i)wrong.version.number|http.request") as caught:
-        kubeflow_client.KubeflowRuns(host)
-    assert str(caught.value).startswith(f"--host: Kubeflow Pipelines does not answer at {host} (")
-    assert "such as http://localhost:8080" in str(caught.value)
 
 
 # Tests of following a run.
@@ -413,4 +395,6 @@ def test_command_that_is_refused(api, command):
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
     assert line.startswith(f"Error: --host: {api.url} does not let you in (401: ")
+    assert "Jwt is missing); see the options --existing-token and --namespace" in line
     assert command(api.url, "--existing-token", "secret").exit_code == 0
+    assert len(api.runs) == 1

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-from absl import logging
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.trainer.executor import Executor, record
+from tfx_distribute.components.trainer.executor import record
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
@@ -88,12 +86,3 @@ def test_settings_that_a_run_fn_ignores_are_not_recorded():
     record(model, replace(JOB, run_fn=RunFn("", {}, None)), RESULT)
     assert model.get_string_custom_property("strategy") == "parameter_server"
     assert "global_batch_size" not in model.mlmd_artifact.custom_properties
-
-
-def test_environment_that_asks_for_another_keras_is_reported_first(monkeypatch):
-    warnings = []
-    monkeypatch.setattr(logging, "warning", lambda text, *arguments: warnings.append(text % arguments))
-    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
-    with pytest.raises(KeyError, match="model"):
-        Executor().Do({}, {}, {"build_model": "m.build_model"})
-    assert warnings == ["TF_USE_LEGACY_KERAS=0: training uses Keras 2; write keras_version=3 for Keras 3"]

@@ -72,9 +72,9 @@ class Executor(executor.Executor):
     ) -> tuple[bool | None, str]:
         """Blesses the model if it meets all thresholds.
 
-        Takes why the evaluation had to do without the baseline; empty if it did not.
-        Returns True if the model meets the thresholds, None without any, and why it was
-        not compared with the baseline; empty if it was.
+        `unusable_baseline` is the reason for an evaluation without the baseline, or
+        empty. Returns True if the model meets the thresholds, or None if there are
+        none; and why it was not compared with the baseline, or an empty text.
         """
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):

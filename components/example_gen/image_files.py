@@ -68,7 +68,7 @@ def _is_unicode(path: str) -> bool:
 def check(folder: str, files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
     """Checks that each image has a class, or a row of the table.
 
-    Takes what `list_files` has found in the folder. Returns the names of the features.
+    `files` are those that `list_files` returns. Returns the names of the features.
 
     Raises:
       DataError: An image has neither, there is only one class, or the table cannot be

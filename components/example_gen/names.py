@@ -33,8 +33,8 @@ _TABLE_LOGS = {
 def describe_examples(properties: Mapping[str, object]) -> dict[str, str]:
     """Describes the spans of examples, and how many were left out.
 
-    Takes their custom properties. Returns title -> description, without those that the
-    examples do not have.
+    `properties` are the custom properties of the artifact. Returns title -> description
+    of those that it has.
     """
     return {shown: str(properties[name]) for name, shown in _SHOWN.items() if properties.get(name)}
 

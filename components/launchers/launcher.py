@@ -252,8 +252,8 @@ def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result
 def _follow_once(launcher: Launcher[Any], limits: Limits, seconds: float) -> tuple[Failure | None, float]:
     """Follows a training until it has succeeded or failed.
 
-    Takes the seconds that it has taken before its last start. Returns its failure, None
-    if it has succeeded, and the seconds that it has taken by now.
+    `seconds` is how long it took before its last start. Returns its failure, or None if
+    it has succeeded; and how long it has taken by now.
     """
     said: dict[str, None] = {}
     logged, last_look, starting = "", time.monotonic(), 0.0

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def call(path: str, request: Callable[[], T]) -> T:
-    """Uses a file, repeatedly if it has an address; errors of local files stay.
+    """Calls `request`, which uses a file, and returns its result.
 
-    `request` uses the file once; returns what it returns.
+    If the file has an address, the call is repeated while the storage fails.
 
     Raises:
       NoAnswerError: The storage has failed for `timeouts.STORAGE_SECONDS`.

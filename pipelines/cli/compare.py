@@ -91,7 +91,7 @@ def _load(
 ) -> "tuple[list[Combination], Module, RunPaths, Path]":
     """Reads the pipeline and makes its combinations; ends the program on a mistake.
 
-    The path that it returns is a folder for the results.
+    The last path is the folder that the trainings and their results go to.
     """
     from tfx_distribute.components.launchers.local import gpus
     from tfx_distribute.pipelines.compare import combinations as combinations_lib

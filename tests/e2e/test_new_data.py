@@ -4,6 +4,7 @@ import re
 
 import pytest
 from daily_data import write_day
+from small_project import LINEAR_MODEL
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]  # three runs
 
@@ -16,15 +17,6 @@ trainer:
   label: y
   parameters: {epochs: 1}
 """
-MODEL = """\
-import tensorflow as tf
-
-def build_model(context):
-    x = tf.keras.Input((1,), name="x")
-    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
-    model.compile("sgd", "mse")
-    return model
-"""
 
 
 def test_new_days_and_past_ones(command, tmp_path):
@@ -32,7 +24,7 @@ def test_new_days_and_past_ones(command, tmp_path):
     for name in ("2026-11-23", "2026-11-24", "2026-11-26"):
         write_day(days, name, columns=("x", "y"))
     file.write_text(PIPELINE % days)
-    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "model.py").write_text(LINEAR_MODEL)
     root = ("--root", tmp_path / "runs")
 
     newest = command("run", file, *root)

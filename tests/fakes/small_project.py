@@ -11,6 +11,16 @@ trainer:
   parameters: {epochs: 1, per_replica_batch_size: 2}
   hparams: {rate: 0.1, text: abc}
 """
+# A module that trains: a line through `x`.
+LINEAR_MODEL = """\
+import tensorflow as tf
+
+def build_model(context):
+    x = tf.keras.Input((1,), name="x")
+    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse")
+    return model
+"""
 
 
 def write_project(folder: Path) -> None:

@@ -97,8 +97,8 @@ class JobClient:
     def delete(self, has_time: bool = True, condition: Callable[[Mapping[str, Any]], bool] = lambda job: True) -> None:
         """Deletes the job and its pods; logs if it cannot.
 
-        Without time, as for a launcher that has to end, sends each request once. Does
-        nothing unless `condition` returns True for the job as the cluster has it.
+        If not `has_time`, because this process has to end, each request is sent once.
+        Nothing is deleted unless `condition` holds for the job as the cluster has it.
         """
         # In the foreground: what belongs to the job goes first. JobSet would take an
         # old Job for one of a new JobSet of the same name.

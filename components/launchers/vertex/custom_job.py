@@ -114,8 +114,8 @@ class FollowedJob:
         """Cancels the job, even if the service has not confirmed that it created it.
 
         Another job of the same training that is running belongs to another attempt.
-        With time, requests that the service does not answer are repeated. A job that
-        cannot be cancelled ends when its chief finds the lease expired.
+        If `has_time`, requests that the service does not answer are repeated. A job
+        that cannot be cancelled ends when its chief finds the lease expired.
         """
         name = self._job and self._job.name
 

@@ -49,7 +49,7 @@ class Version:
 def list_versions(runs: Iterable[runs_lib.Run]) -> list[Version]:
     """Returns the versions in the folders that runs have pushed to, the newest first.
 
-    Takes the runs as `list_runs` returns them, the latest first.
+    `runs` are those that `list_runs` returns, the latest first.
     """
     pushed_by: dict[str, runs_lib.Run] = {}
     copies: dict[str, tuple[str, float]] = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from running import children
+from small_project import LINEAR_MODEL
 
 from tfx_distribute.pipelines.cli.main import main
 
@@ -22,21 +23,12 @@ trainer:
   label: y
   parameters: {epochs: 1, per_replica_batch_size: 2}
 """
-MODEL = """\
-import tensorflow as tf
-
-def build_model(context):
-    x = tf.keras.Input((1,), name="x")
-    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
-    model.compile("sgd", "mse")
-    return model
-"""
 
 
 @pytest.fixture
 def project(tmp_path) -> Path:
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
-    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "model.py").write_text(LINEAR_MODEL)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
     return tmp_path
@@ -269,7 +261,7 @@ def test_module_that_fails_while_training(project, command):
     pushed = sorted(serving.rglob("saved_model.pb"))
     assert len(pushed) == 1
 
-    (project / "model.py").write_text(MODEL.replace("    return model", "    raise RuntimeError('out of luck')"))
+    (project / "model.py").write_text(LINEAR_MODEL.replace("    return model", "    raise RuntimeError('out of luck')"))
     bad = command("run", run)
     assert bad.code == 1
     assert "✗ Trainer" in bad.output
@@ -280,13 +272,13 @@ def test_module_that_fails_while_training(project, command):
 
     # A model that is not a number is never pushed. Nothing evaluates it.
     broken = 'Dense(1, "linear", False, tf.keras.initializers.Constant(float("nan")))'
-    (project / "model.py").write_text(MODEL.replace("Dense(1)", broken))
+    (project / "model.py").write_text(LINEAR_MODEL.replace("Dense(1)", broken))
     bad = command("run", run)
     assert bad.code == 1, bad.output
     assert "the loss is nan at the end of the training, so the model cannot be used and is not pushed; " in bad.output
     assert sorted(serving.rglob("saved_model.pb")) == pushed
 
-    (project / "model.py").write_text(MODEL.replace("Dense(1)", "Dense(1, name='mended')"))
+    (project / "model.py").write_text(LINEAR_MODEL.replace("Dense(1)", "Dense(1, name='mended')"))
     mended = command("run", run)
     assert mended.code == 0, mended.output
     assert len(list(serving.rglob("saved_model.pb"))) == 2
@@ -294,7 +286,7 @@ def test_module_that_fails_while_training(project, command):
 
 @pytest.mark.e2e
 def test_module_that_does_not_import_fails_before_the_first_node(project, command):
-    (project / "model.py").write_text("import not_there\n" + MODEL)
+    (project / "model.py").write_text("import not_there\n" + LINEAR_MODEL)
     run = command("run", project / "pipeline.yaml")
     assert run.code == 2
     text = re.sub(r"\s+", " ", run.output)
@@ -312,7 +304,7 @@ def test_transforms_that_fail(project, command):
         ("return {'x': inputs['lost'], 'y': inputs['y']}", ["KeyError: 'lost'", "model.py, line 10, in preprocessing_fn"]),
         ("import os; os._exit(0)", [f"os._exit(0) was called in {project}/model.py, line 10"]),
     ):
-        (project / "model.py").write_text(f"{MODEL}\ndef preprocessing_fn(inputs):\n    {code}\n")
+        (project / "model.py").write_text(f"{LINEAR_MODEL}\ndef preprocessing_fn(inputs):\n    {code}\n")
         run = command("run", project / "pipeline.yaml")
         assert run.code == 1
         assert [message for message in ("✗ Transform", *messages) if message not in run.output] == [], run.output
@@ -334,7 +326,7 @@ def callbacks(context):
 @pytest.mark.timeout(600)  # three runs
 def test_interrupts_leave_no_process_and_the_same_command_goes_on(project, tmp_path_factory):
     (project / "pipeline.yaml").write_text(PIPELINE.replace("epochs: 1", "train_steps: 5000, steps_per_epoch: 100"))
-    (project / "model.py").write_text(MODEL + WAITS)
+    (project / "model.py").write_text(LINEAR_MODEL + WAITS)
     arguments = [sys.executable, "-m", "tfx_distribute.pipelines", "run", str(project / "pipeline.yaml")]
     temporary = tmp_path_factory.mktemp("temporary")
     continues = ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from small_project import PIPELINE
+from small_project import LINEAR_MODEL, PIPELINE
 
 # A user without a name who may read what root may read, and a user
 # without root's rights.
@@ -88,17 +88,6 @@ def public_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-TRAINS = """\
-import tensorflow as tf
-
-def build_model(context):
-    x = tf.keras.Input((1,), name="x")
-    model = tf.keras.Model({"x": x}, tf.keras.layers.Dense(1)(x))
-    model.compile("sgd", "mse")
-    return model
-"""
-
-
 @pytest.mark.e2e
 def test_run_in_strange_surroundings(public_folder):
     """A user without name or locale, odd folder names, a broken pipe."""
@@ -107,7 +96,7 @@ def test_run_in_strange_surroundings(public_folder):
     temporary = public_folder / "tmp"
     for new_folder in (folder, root, temporary):
         new_folder.mkdir()
-    (folder / "model.py").write_text(TRAINS)
+    (folder / "model.py").write_text(LINEAR_MODEL)
     # The data is elsewhere, because file-based ExampleGens read its path as a pattern.
     (public_folder / "data.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
     (folder / "schema [1].pbtxt").write_text(

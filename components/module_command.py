@@ -12,7 +12,7 @@ def module_command(module: str) -> list[str]:
     """Returns a command like `python -m MODULE` that ignores the working folder.
 
     ```python
-    subprocess.Popen(module_command("tfx_distribute.components.beam.worker_process"))
+    subprocess.Popen(module_command("tfx_distribute.trainer_module"))
     ```
     """
     return [sys.executable, "-c", _RUN.format(module)]

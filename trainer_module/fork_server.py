@@ -1,34 +1,40 @@
-"""Imports TensorFlow once and forks training processes on request.
+"""Imports TensorFlow once and forks processes on request: of trainings, or of Beam.
 
-A fresh interpreter needs seconds to import TensorFlow, and for AutoGraph; a fork of
-one that has both behind it needs none. The server never runs a TensorFlow operation
-itself, so that its forks start with a fresh runtime. Its environment decides which
-Keras `tf.keras` is, in all of them (`training_job.keras_environment`).
+    python -m tfx_distribute.trainer_module.fork_server MODULE:FUNCTION
 
-It is a child of its launcher and talks to it in JSON lines, requests on standard input,
+calls the function first, which imports what all processes need and returns what the
+first answer adds. A fresh interpreter needs seconds to import TensorFlow, and for
+AutoGraph; a fork of one that has both behind it needs none. The server never runs a
+TensorFlow operation itself, so that its forks start with a fresh runtime. Its
+environment decides which Keras `tf.keras` is, in all of them
+(`training_job.keras_environment`).
+
+It is a child of its client and talks to it in JSON lines, requests on standard input,
 answers on standard output:
 
-    (when TensorFlow is imported)
-        -> {"ready": N, "exposure": "owner"}
-    {"start": "worker-0", "job": FILE, "log": FILE, "environment": {...},
-     "import_path": [...], "command": null}
+    (when it is prepared)
+        -> {"ready": N, ...}
+    {"start": "worker-0", "call": "MODULE:FUNCTION", "arguments": [...], "log": FILE,
+     "environment": {...}, "import_path": [...], "command": null}
         -> {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
     (when a process ends)
         -> {"ended": "worker-0", "pid": N, "status": N}
 
-A `command` is what a fork runs in place of itself, for a process that has to import
-TensorFlow in another way than the server has.
+The function of `call` returns the exit code. A `command` is what a fork runs in place of
+itself, for a process that has to import TensorFlow in another way than the server has.
+Without a `log`, the output goes where that of the server goes.
 
 `status` is the exit code, or minus the number of the signal that ended the process. If
 the process has left with exit code 0 without having done its part, because user code
 has called `os._exit(0)`, it is `exit_codes.LEFT_EARLY`.
-When standard input closes, because the launcher closed it or has died, the server kills
+When standard input closes, because the client closed it or has died, the server kills
 all processes that it started and exits.
 """
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import selectors
@@ -39,7 +45,7 @@ import traceback
 from typing import Any
 
 from tfx_distribute.trainer_module import garbage_collection
-from tfx_distribute.trainer_module.liveness import exit_codes, exit_functions, exposure
+from tfx_distribute.trainer_module.liveness import exit_codes, exit_functions
 from tfx_distribute.trainer_module.reporting import best_effort_output
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -52,18 +58,18 @@ class _Server:
         self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
-    def serve(self) -> None:
+    def serve(self, ready: dict[str, Any]) -> None:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         os.set_blocking(0, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        # The launcher handles Ctrl-C and decides when processes end.
+        # The client handles Ctrl-C and decides when processes end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         selector = selectors.DefaultSelector()
         selector.register(0, selectors.EVENT_READ)
         selector.register(reader, selectors.EVENT_READ)
-        self._answer({"ready": os.getpid(), "exposure": exposure.find().value})
+        self._answer({"ready": os.getpid(), **ready})
         pending = b""
         while True:
             for key, _ in selector.select():
@@ -84,7 +90,7 @@ class _Server:
             server = os.getpid()
             pid = os.fork()
             if pid == 0:
-                _run_training_process(request, self._answers.fileno(), server)
+                _run_process(request, self._answers.fileno(), server)
             self._tasks[pid] = request["start"]
             self._answer({"started": request["start"], "pid": pid})
         else:
@@ -96,7 +102,7 @@ class _Server:
                     os.kill(pid, request["number"])
 
     def _reap(self) -> None:
-        """Reports training processes that have ended, and kills what they started."""
+        """Reports processes that have ended, and kills what they started."""
         with contextlib.suppress(ChildProcessError):  # there are no children
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
@@ -113,17 +119,22 @@ class _Server:
             os.waitpid(pid, 0)
 
     def _answer(self, answer: dict[str, Any]) -> None:
-        # Without a launcher to answer, the end of standard input ends all.
+        # Without a client to answer, the end of standard input ends all.
         with contextlib.suppress(BrokenPipeError):
             self._answers.write(json.dumps(answer) + "\n")
             self._answers.flush()
 
 
-def _run_training_process(request: dict[str, Any], answers: int, server: int) -> None:
-    """Turns this fork into the training process of a request. Does not return."""
+def _call(path: str, *arguments: Any) -> Any:
+    module, _, function = path.partition(":")
+    return getattr(importlib.import_module(module), function)(*arguments)
+
+
+def _run_process(request: dict[str, Any], answers: int, server: int) -> None:
+    """Turns this fork into the process of a request. Does not return."""
     code = exit_codes.FAILED
     try:
-        # In a new session, a Ctrl-C at the terminal reaches only the launcher, and the
+        # In a new session, a Ctrl-C at the terminal reaches only the client, and the
         # process can be killed together with all that it starts.
         os.setsid()
         if sys.platform == "linux":
@@ -135,20 +146,19 @@ def _run_training_process(request: dict[str, Any], answers: int, server: int) ->
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.close(answers)
         no_input = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(no_input, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+        if request["log"]:
+            log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
         best_effort_output.install()
         os.environ.update(request["environment"])
         if request["command"]:
-            os.execv(request["command"][0], request["command"])  # noqa: S606 (the launcher composes it)
+            os.execv(request["command"][0], request["command"])  # noqa: S606 (the client composes it)
         tempfile.tempdir = None  # the request may have another TMPDIR
         sys.path[:] = request["import_path"]
         exit_functions.record()
-        from tfx_distribute.trainer_module import process
-
-        code = process.main(request["job"])
+        code = _call(request["call"], *request["arguments"])
     except BaseException:
         traceback.print_exc()
     finally:
@@ -163,28 +173,18 @@ def _kill_group(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)  # just forked and not yet the leader of its group
 
 
-def main() -> None:
-    """Imports what training processes need, then serves until standard input closes."""
+def main(prepare: str) -> None:
+    """Calls the function at a path, then serves until standard input closes."""
     server = _Server()  # before the imports, so that their output goes to the log
     with garbage_collection.paused():
-        import tensorflow as tf
-
-        from tfx_distribute.trainer_module import process
-        from tfx_distribute.trainer_module.loop import converted_ahead
-
-        _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
-        # A launcher that needs no training ends the server before it is ready. Files of
-        # the conversion are removed then, too.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        converted_ahead.convert()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    server.serve()
+        ready = _call(prepare)
+    server.serve(ready)
     # All processes have ended. TensorFlow's own end takes a second, for which the
-    # launcher would wait.
+    # client would wait.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

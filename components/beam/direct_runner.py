@@ -11,7 +11,6 @@ import contextlib
 import contextvars
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -39,7 +38,7 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.module_command import module_command
+from tfx_distribute.components.beam import worker_server
 
 # Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
 _MAX_FOLDER_BYTES = 80
@@ -225,21 +224,19 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
 
     def start_worker(self) -> None:
         address = text_format.MessageToString(self._descriptor)
-        environment = {
-            **os.environ,
+        settings = {
             "CONTROL_API_SERVICE_DESCRIPTOR": address,
             "LOGGING_API_SERVICE_DESCRIPTOR": address,
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self._process = subprocess.Popen(module_command("tfx_distribute.components.beam.worker_process"), env=environment)
+        self._name, self._end = worker_server.shared().start(settings)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
     def _watch(self) -> None:
         """Aborts all waits for the process once it dies; Beam would wait forever."""
-        status = self._process.wait()
-        error = RuntimeError(f"{self.worker_id}, process {self._process.pid} of Beam, ended with status {status}")
+        error = RuntimeError(f"{self.worker_id}, a process of Beam, ended with status {self._end.result()}")
         # Any status counts: a pipeline's code may end the process with 0, too.
         while not self._is_closing:
             with contextlib.suppress(RuntimeError):  # a wait has begun or ended meanwhile
@@ -247,11 +244,10 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
             time.sleep(timeouts.BEAM_WATCH_SECONDS)  # another wait may begin after this one
 
     def stop_worker(self) -> None:
-        try:
-            self._process.wait(timeouts.BEAM_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._watcher.join()
+        self._watcher.join(timeouts.BEAM_STOP_SECONDS)
+        if self._watcher.is_alive():
+            worker_server.shared().kill(self._name)
+            self._watcher.join()
 
     def begin_close(self) -> None:
         """Tells the process to end."""

@@ -15,6 +15,8 @@ from google.protobuf import json_format, text_format
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.beam import worker_process
+from tfx_distribute.trainer_module import garbage_collection
+from tfx_distribute.trainer_module.liveness import exit_functions
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -35,7 +37,12 @@ def main(argv: list[str] | None = None) -> None:
             timeout=timeouts.BEAM_PROVISION_SECONDS,
         )
     os.environ.update(make_environment(worker, settings.info))
-    worker_process.run()
+    with garbage_collection.paused():
+        import tensorflow  # noqa: F401 (TFX's components need it)
+        from apache_beam.runners.worker import sdk_worker_main  # noqa: F401
+    # Beam closes its log. TensorFlow's own end takes a second, for which the runner
+    # would wait.
+    exit_functions.end(worker_process.run())
 
 
 def make_environment(worker: str, info: beam_provision_api_pb2.ProvisionInfo) -> dict[str, str]:

@@ -30,7 +30,7 @@ def subprocess_for_fork_servers(folder: Path) -> types.SimpleNamespace:
     from tfx_distribute.components.module_command import module_command
 
     def popen(words: list[str], *, stdin: int, stdout: int, stderr: Any, env: dict[str, str], **options: Any) -> Any:
-        if words != module_command("tfx_distribute.trainer_module.fork_server"):
+        if words[:-1] != module_command("tfx_distribute.trainer_module.fork_server"):
             return subprocess.Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, env=env, **options)
         read_requests, write_requests = os.pipe()
         read_answers, write_answers = os.pipe()

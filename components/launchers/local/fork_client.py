@@ -40,7 +40,7 @@ class ForkServer:
         self.keras_version = keras_version
         with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stderr:
             self._process = subprocess.Popen(
-                module_command("tfx_distribute.trainer_module.fork_server"),
+                [*module_command("tfx_distribute.trainer_module.fork_server"), "tfx_distribute.trainer_module.forked:prepare"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -93,8 +93,8 @@ class ForkServer:
         if imports_tensorflow:
             command = [*module_command("tfx_distribute.trainer_module"), "--job", str(job), "--child-of-fork-server"]
             environment = {**environment, "PYTHONPATH": os.pathsep.join(path)}
-        request = {"job": str(job), "log": str(log), "environment": environment, "import_path": path, "command": command}
-        self._send({"start": task, **request})
+        call = {"call": "tfx_distribute.trainer_module.process:main", "arguments": [str(job)], "command": command}
+        self._send({"start": task, **call, "log": str(log), "environment": environment, "import_path": path})
 
     def signal(self, task: str, number: int) -> None:
         """Sends a signal to a training process; does nothing if it has ended.

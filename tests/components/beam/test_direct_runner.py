@@ -7,17 +7,18 @@ from pathlib import Path
 
 import apache_beam as beam
 import pytest
-import running
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 from beam_arguments import TWO_PROCESSES
 from running import children, listening
 
+from tfx_distribute.components.beam import worker_server
 from tfx_distribute.components.beam.direct_runner import DirectRunner, as_default
 
 
 @pytest.fixture(autouse=True)
-def _no_process_is_left():
-    """Other tests of this session may have left helper processes of multiprocessing."""
+def _no_worker_is_left():
+    """The server of workers stays as long as this process."""
+    worker_server.shared()
     before = children(os.getpid())
     yield
     assert set(children(os.getpid())) <= set(before)
@@ -28,7 +29,6 @@ def test_two_processes_of_which_nothing_listens_on_a_port(tmp_path, monkeypatch)
     temporary = tmp_path / "a folder"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    monkeypatch.setenv("PYTHONPATH", str(Path(running.__file__).parent))  # for the workers
     runner, out = os.getpid(), tmp_path / "out"
     out.mkdir()
     before = set(listening([runner, *children(runner)]))  # servers of other tests in this process
@@ -64,7 +64,7 @@ def test_a_worker_that_dies_fails_the_pipeline(status):
         os._exit(status)
 
     with (
-        pytest.raises(RuntimeError, match=rf"worker_\d+, process \d+ of Beam, ended with status {status}"),
+        pytest.raises(RuntimeError, match=rf"worker_\d+, a process of Beam, ended with status {status}"),
         beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
     ):
         _ = pipeline | beam.Create([1]) | beam.Map(die)
@@ -72,9 +72,9 @@ def test_a_worker_that_dies_fails_the_pipeline(status):
 
 @pytest.mark.timeout(120)
 def test_a_worker_that_dies_at_startup_fails_the_pipeline(monkeypatch):
-    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    monkeypatch.setenv("STATUS_API_SERVICE_DESCRIPTOR", "no descriptor")
     with (
-        pytest.raises(RuntimeError, match=r"worker_\d+, process \d+ of Beam, ended with status 1"),
+        pytest.raises(RuntimeError, match=r"worker_\d+, a process of Beam, ended with status 1"),
         beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
     ):
         _ = pipeline | beam.Create([1]) | beam.Map(print)

@@ -1,5 +1,6 @@
 """Runs Beam's worker in a process that starts and ends quickly."""
 
+import logging
 from typing import Any
 
 from tfx_distribute.trainer_module.user_code import module_copy
@@ -25,5 +26,6 @@ def run() -> int:
     import tensorflow  # noqa: F401 (TFX's components need it)
     from apache_beam.runners.worker import sdk_worker_main
 
+    logging.getLogger().handlers.clear()  # Beam adds one, which passes messages on to the runner
     sdk_worker_main.main([])
     return 0

@@ -52,9 +52,11 @@ class Beam(SpecModel):
     runner: Literal["direct", "dataflow", "portable"] = "direct"
     """Where Beam pipelines run; `direct` runs them on this machine, `portable` on a job
     service, such as that of Flink, Spark or Prism."""
-    direct_num_workers: int = Field(1, ge=0)
+    direct_num_workers: int | None = Field(None, ge=0)
     """Processes of the direct runner; 0 for one per core. With 1, components run in the
-    process of the pipeline."""
+    process of the pipeline; so they do by default in containers, and on this machine
+    with less than 32 MiB of data. For more data, the default is one process per core,
+    at most 8, and one per 4 GiB of memory."""
     project: str | None = None
     """Dataflow: the Google Cloud project."""
     region: str | None = None
@@ -140,11 +142,10 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
     """
     runner = RUNNERS[beam.runner]
     if beam.runner == "direct":
-        # A single worker runs in this process, which has imported everything. Several
-        # are subprocesses, because threads would share one interpreter.
-        mode = "in_memory" if beam.direct_num_workers == 1 else "multi_processing"
-        arguments = [f"--runner={runner.name}", f"--direct_running_mode={mode}"]
-        arguments += [f"--direct_num_workers={beam.direct_num_workers}", _NO_PACKAGE]
+        processes = 1 if beam.direct_num_workers is None and image else beam.direct_num_workers
+        arguments = [f"--runner={runner.name}", _NO_PACKAGE]
+        if processes is not None:  # else each component's data decide: targets/local/beam_processes.py
+            arguments += make_direct_arguments(processes)
     else:
         values = beam.model_dump()
         if beam.runner == "dataflow":
@@ -161,6 +162,16 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
             if not any(beam.options.get(name) for name in _PACKAGES):
                 arguments.append(_NO_PACKAGE)
     return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]
+
+
+def make_direct_arguments(processes: int) -> list[str]:
+    """Returns arguments for so many processes of the direct runner; 0 for one per core.
+
+    A single one is that of the component, which has imported everything. Several are
+    others, because threads would share one interpreter.
+    """
+    mode = "in_memory" if processes == 1 else "multi_processing"
+    return [f"--direct_running_mode={mode}", f"--direct_num_workers={processes}"]
 
 
 def _format_option(name: str, value: Any) -> list[str]:

@@ -32,7 +32,7 @@ from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import tfx_pipeline
-from tfx_distribute.pipelines.targets.local import results, stored_artifacts
+from tfx_distribute.pipelines.targets.local import beam_processes, results, stored_artifacts
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
@@ -146,6 +146,7 @@ def _launch(
         pipeline_runtime_spec=pipeline.runtime_spec,
         executor_spec=runner_utils.extract_executor_spec(deployment, name),
         custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
+        custom_executor_operators=beam_processes.OPERATORS,
     ).launch()
     if execution is None or execution.execution_id is None:
         return None, False

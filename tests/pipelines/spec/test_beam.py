@@ -24,10 +24,11 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
 @pytest.mark.parametrize(
     ("setting", "arguments"),
     [
-        ({}, [DIRECT, "--direct_running_mode=in_memory", "--direct_num_workers=1", NONE]),
+        ({}, [DIRECT, NONE]),
+        ({"direct_num_workers": 1}, [DIRECT, NONE, "--direct_running_mode=in_memory", "--direct_num_workers=1"]),
         (
             {"direct_num_workers": 4},
-            [DIRECT, "--direct_running_mode=multi_processing", "--direct_num_workers=4", NONE],
+            [DIRECT, NONE, "--direct_running_mode=multi_processing", "--direct_num_workers=4"],
         ),
         (
             {**DATAFLOW, "options": {"max_num_workers": 8, "use_public_ips": False, "experiments": ["a", "b"]}},
@@ -120,6 +121,12 @@ def test_workers_in_the_environment_that_a_run_here_has():
 def test_containers_have_the_image_of_the_steps():
     setting = Beam(**PORTABLE, environment_type="DOCKER")
     assert "--environment_config=team/digits:1" in make_pipeline_args(setting, "team/digits:1")
+
+
+def test_steps_in_containers_use_one_process():
+    """Their pods have the memory that the user has asked for."""
+    assert "--direct_num_workers=1" in make_pipeline_args(Beam(), "team/digits:1")
+    assert "--direct_num_workers=0" in make_pipeline_args(Beam(direct_num_workers=0), "team/digits:1")
 
 
 def test_options_are_called_as_beam_calls_them():

@@ -1,0 +1,68 @@
+"""Chooses how many processes Beam gets on this machine, for each component.
+
+One process is the quickest for little data: others take seconds to start.
+"""
+
+import os
+import re
+
+from ml_metadata.proto import metadata_store_pb2
+from tfx.components.example_gen import utils
+from tfx.dsl.io import fileio
+from tfx.orchestration.portable import beam_executor_operator, data_types
+from tfx.proto.orchestration import executable_spec_pb2, execution_result_pb2, placeholder_pb2
+from tfx.types import standard_artifacts
+from typing_extensions import override
+
+from tfx_distribute.components.beam import parts
+from tfx_distribute.pipelines.spec import beam
+
+# Work of about half a minute, for a component that looks at every value.
+MIN_BYTES = 32 << 20
+# Each process has TFX and TensorFlow in memory, and some of the data.
+BYTES_PER_PROCESS = 4 << 30
+_NUMBER = re.compile("--direct_(num_workers|running_mode)=")
+
+
+class Operator(beam_executor_operator.BeamExecutorOperator):
+    """Runs executors, and gives Beam several processes if their data are worth it.
+
+    Only if the arguments of a pipeline leave the number open; see `spec.beam`.
+    """
+
+    @override
+    def run_executor(
+        self, execution_info: data_types.ExecutionInfo, make_beam_pipeline_fn: object = None
+    ) -> execution_result_pb2.ExecutorOutput:
+        given = [argument.value.string_value for argument in self.beam_pipeline_args]
+        is_open = f"--runner={beam.RUNNERS['direct'].name}" in given and not any(map(_NUMBER.match, given))
+        if is_open and _num_bytes(execution_info) >= MIN_BYTES:
+            self.beam_pipeline_args += [
+                placeholder_pb2.PlaceholderExpression(value=metadata_store_pb2.Value(string_value=argument))
+                for argument in beam.make_direct_arguments(num_processes())
+            ]
+        return super().run_executor(execution_info, make_beam_pipeline_fn)
+
+
+OPERATORS = {executable_spec_pb2.BeamExecutableSpec: Operator}
+
+
+def num_processes() -> int:
+    """Returns how many processes this machine has cores and memory for."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(os.cpu_count() or 1, memory // BYTES_PER_PROCESS, parts.MAX_PARTS))
+
+
+def _num_bytes(execution: data_types.ExecutionInfo) -> int:
+    """Returns the size of the data that an ExampleGen reads, or of input examples."""
+    fingerprint = str(execution.exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME) or "")
+    return sum(map(int, re.findall(r"\btotal_bytes:(\d+)", fingerprint))) + sum(
+        _folder_bytes(artifact.uri)
+        for artifacts in execution.input_dict.values()
+        for artifact in artifacts
+        if artifact.type_name == standard_artifacts.Examples.TYPE_NAME
+    )
+
+
+def _folder_bytes(folder: str) -> int:
+    return sum(fileio.stat(os.path.join(parent, file)).length for parent, _, files in fileio.walk(folder) for file in files)

@@ -21,9 +21,9 @@ answers on standard output:
     (when a process ends)
         -> {"ended": "worker-0", "pid": N, "status": N}
 
-The function of `call` returns the exit code. A `command` is what a fork runs in place of
-itself, for a process that has to import TensorFlow in another way than the server has.
-Without a `log`, the output goes where that of the server goes.
+The function of `call` returns the exit code. A `command` is what a fork runs in place
+of itself, for a process that has to import TensorFlow in another way than the server
+has. Without a `log`, the output goes where that of the server goes.
 
 `status` is the exit code, or minus the number of the signal that ended the process. If
 the process has left with exit code 0 without having done its part, because user code

@@ -40,7 +40,10 @@ class ForkServer:
         self.keras_version = keras_version
         with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stderr:
             self._process = subprocess.Popen(
-                [*module_command("tfx_distribute.trainer_module.fork_server"), "tfx_distribute.trainer_module.forked:prepare"],
+                [
+                    *module_command("tfx_distribute.trainer_module.fork_server"),
+                    "tfx_distribute.trainer_module.forked:prepare",
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

@@ -45,8 +45,8 @@ class WorkerServer:
         name, end = uuid.uuid4().hex, Future[int]()
         self._ends[name] = end
         path = [os.path.abspath(entry) for entry in sys.path]
-        call = {"call": f"{_WORKER}:run", "arguments": [], "command": None, "log": None}
-        self._send({"start": name, **call, "environment": {**os.environ, **environment}, "import_path": path})
+        request = {"start": name, "call": f"{_WORKER}:run", "arguments": (), "command": None, "log": None}
+        self._send({**request, "environment": {**os.environ, **environment}, "import_path": path})
         return name, end
 
     def kill(self, name: str) -> None:

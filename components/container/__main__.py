@@ -15,8 +15,8 @@ import traceback
 
 from absl import logging
 
+from tfx_distribute.components.beam import errors
 from tfx_distribute.trainer_module import garbage_collection, tpu_library
-from tfx_distribute.trainer_module.errors import TfxDistributeError
 from tfx_distribute.trainer_module.user_code import user_exit
 
 
@@ -60,8 +60,10 @@ def main(argv: list[str] | None = None) -> int:
             paths = dict(path.split("=", 1) for path in known.path)
             with user_exit.os_exit_raises():
                 commands.execute(known.class_path, known.executor_input, known.interface, paths, beam_args)
-    except TfxDistributeError as error:
-        print(error, file=sys.stderr)
+    except Exception as error:
+        if (original := errors.original(error)) is None:
+            raise
+        print(original, file=sys.stderr)
         return 1
     except SystemExit as error:  # from user code; Kubeflow Pipelines would count exit code 0 as success
         traceback.print_exception(error)

@@ -1,7 +1,6 @@
 """Shards examples with Beam, transformed or as they are."""
 
 import os
-import re
 import uuid
 from typing import Any
 
@@ -18,10 +17,10 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_distribute.components import schemas
-from tfx_distribute.components.beam import parts
+from tfx_distribute.components.beam import errors, parts
 from tfx_distribute.components.sharder import beam_pipeline
 from tfx_distribute.trainer_module.data import python_operations, shard_manifest
-from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, TfxDistributeError
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.serving import requests
 
 SHARDED_EXAMPLES = "sharded_examples"
@@ -81,10 +80,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             with self._make_beam_pipeline() as pipeline:
                 beam_pipeline.build(pipeline, options, parts.num_processes(self._beam_pipeline_args))
         except Exception as error:
-            original_error = _parse_beam_error(error)
-            if original_error is None:
+            # TFT's message
+            if "Cannot pass-through data when input and output batch sizes are different" in str(error):
+                raise ConfigurationError(beam_pipeline.WRONG_NUMBER_OF_EXAMPLES) from error
+            original = errors.original(error)
+            if original is None:
                 raise
-            raise original_error from error
+            raise original from error
 
 
 def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
@@ -167,18 +169,3 @@ def _list_files(examples: types.Artifact, split: str) -> list[str]:
     if not files:
         raise ConfigurationError(f"examples: the split {split!r} has no files in {uri}")
     return files
-
-
-def _parse_beam_error(error: BaseException) -> TfxDistributeError | None:
-    """Returns the error of this package that made a Beam pipeline fail, if any.
-
-    Beam passes errors on as text.
-    """
-    text = f"{type(error).__name__}: {error}"
-    if "Cannot pass-through data when input and output batch sizes are different" in text:  # TFT's message
-        return ConfigurationError(beam_pipeline.WRONG_NUMBER_OF_EXAMPLES)
-    for error_type in (ConfigurationError, DataError):
-        match = re.search(rf"^(?:[\w.]*\.)?{error_type.__name__}: (.*?)(?: \[while running .*)?$", text, re.MULTILINE)
-        if match:
-            return error_type(match[1])
-    return None

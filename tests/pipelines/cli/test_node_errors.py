@@ -1,8 +1,12 @@
 import sys
 from pathlib import Path
 
+import apache_beam as beam
+import pytest
+from beam_arguments import IN_MEMORY, TWO_PROCESSES
+
 from tfx_distribute.pipelines.cli.node_errors import explain
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 HERE = Path(__file__).parent
 
@@ -23,7 +27,7 @@ def wrapped():
 
 
 def test_the_first_of_a_chain_is_shown_with_the_users_line():
-    assert explain(raised(wrapped), HERE) == f"KeyError: 'lost'\n  at {__file__}, line 20, in wrapped\n    {{}}[\"lost\"]"
+    assert explain(raised(wrapped), HERE) == f"KeyError: 'lost'\n  at {__file__}, line 24, in wrapped\n    {{}}[\"lost\"]"
 
 
 def test_a_message_for_people_is_given_as_it_is():
@@ -46,3 +50,24 @@ def test_long_messages_are_cut():
     lines = explain(ValueError("\n".join(map(str, range(100)))), HERE).splitlines()
     assert len(lines) == 13
     assert lines[-1].strip() == "..."
+
+
+@pytest.mark.parametrize("arguments", [IN_MEMORY, TWO_PROCESSES], ids=["in this process", "in workers"])
+def test_what_fails_in_beam_is_explained_like_anything_else(arguments):
+    def refuse(element):
+        try:
+            raise OSError("no such row")
+        except OSError as error:
+            raise DataError("data.csv, line 7: has 3 cells;\nwrite 4") from error
+
+    def fail(element):
+        return {"a": 1}[element]
+
+    def explained(function):
+        with pytest.raises(Exception) as caught, beam.Pipeline(argv=arguments) as pipeline:  # noqa: PT011
+            _ = pipeline | beam.Create(["b"]) | "Mine" >> beam.Map(function)
+        return explain(caught.value, HERE)
+
+    assert explained(refuse) == "data.csv, line 7: has 3 cells;\nwrite 4"
+    line = fail.__code__.co_firstlineno + 1
+    assert explained(fail) == f"KeyError: 'b'\n  at {__file__}, line {line}, in fail\n    return {{\"a\": 1}}[element]"

@@ -20,7 +20,10 @@ def terminable() -> Iterator[None]:
         yield  # only the main thread can handle signals
         return
 
-    def terminate(*_: object) -> None:
+    received = []
+
+    def terminate(number: int, _: object) -> None:
+        received.append(number)
         raise TerminatedError
 
     numbers = [signal.SIGTERM]
@@ -29,6 +32,10 @@ def terminable() -> Iterator[None]:
     previous_handlers = {number: signal.signal(number, terminate) for number in numbers}
     try:
         yield
+    except Exception as error:
+        if received:  # in TensorFlow's own code, which makes another error of it
+            raise TerminatedError from error
+        raise
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)

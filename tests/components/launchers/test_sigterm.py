@@ -18,6 +18,19 @@ def test_a_signal_ends_the_block(number):
         signal.signal(number, handler)
 
 
+def test_a_signal_ends_the_block_in_code_that_makes_another_error_of_it():
+    """As TensorFlow does, if it comes while one of its own errors is made."""
+
+    def make_another() -> None:
+        try:
+            terminate()
+        except TerminatedError as error:
+            raise RuntimeError("error_already_set") from error
+
+    with pytest.raises(TerminatedError), terminable():
+        make_another()
+
+
 def test_a_signal_that_nohup_ignores_stays_ignored():
     handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -7,10 +7,13 @@ with one process, nothing listens; with several, Beam's services are on a Unix s
 a folder of mode 0700.
 """
 
+import concurrent.futures
 import contextlib
 import contextvars
 import os
 import shutil
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -39,6 +42,7 @@ from google.protobuf import json_format, text_format
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.beam import worker_server
+from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 # Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
 _MAX_FOLDER_BYTES = 80
@@ -119,6 +123,10 @@ def as_default() -> Iterator[None]:
         yield
 
 
+class WorkerError(TfxDistributeError, RuntimeError):
+    """A worker process of Beam has ended before its work."""
+
+
 class _Workers(worker_handlers.WorkerHandlerManager):
     """The worker processes of one Beam pipeline, and the services that they use."""
 
@@ -155,7 +163,15 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         return self._processes[:num_workers]
 
     def close_all(self) -> None:
-        """Stops the workers, then the services."""
+        """Stops the workers, then the services.
+
+        Raises:
+          WorkerError: A worker has died. Beam's own error need not say so.
+        """
+        # Without an error, none has died. With one, that of a death may come later.
+        ends = [process.end for process in self._processes]
+        concurrent.futures.wait(ends if sys.exc_info()[0] else (), timeouts.BEAM_WATCH_SECONDS, "FIRST_COMPLETED")
+        deaths = [process.describe_death() for process in self._processes if process.end.done()]
         super().close_all()
         for process in self._processes:
             process.begin_close()
@@ -165,6 +181,8 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         if self._services is not None:
             self._services.close()
             self._services = None
+        if deaths:
+            raise WorkerError(deaths[0])
 
 
 _thread_state = threading.local()
@@ -230,18 +248,30 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self._name, self._end = worker_server.shared().start(settings)
+        self._name, self.end = worker_server.shared().start(settings)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
     def _watch(self) -> None:
         """Aborts all waits for the process once it dies; Beam would wait forever."""
-        error = RuntimeError(f"{self.worker_id}, a process of Beam, ended with status {self._end.result()}")
+        self.end.result()
+        error = WorkerError(self.describe_death())
         # Any status counts: a pipeline's code may end the process with 0, too.
         while not self._is_closing:
             with contextlib.suppress(RuntimeError):  # a wait has begun or ended meanwhile
                 self.control_conn.abort(error)
             time.sleep(timeouts.BEAM_WATCH_SECONDS)  # another wait may begin after this one
+
+    def describe_death(self) -> str:
+        """Says how the process has ended."""
+        status = self.end.result()
+        advice = ""
+        if status == -signal.SIGKILL:
+            advice = (
+                ". The system kills processes when memory runs out: write fewer processes, such as beam: "
+                "{direct_num_workers: 1}"
+            )
+        return f"{self.worker_id}, a process of Beam, ended with status {status}{advice}"
 
     def stop_worker(self) -> None:
         self._watcher.join(timeouts.BEAM_STOP_SECONDS)

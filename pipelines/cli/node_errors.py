@@ -53,7 +53,8 @@ def _parse(text: str) -> tuple[str, list[_Frame]]:
     """Returns the message and the frames of the first error of a printed chain."""
     first = re.split("\n\n(?:During handling of|The above exception)", text.partition(_TRACEBACK)[2])[0]
     frames = [_Frame(*match) for match in re.findall(r'^  File "(.+)", line (\d+), in (.+)\n    (.+)', first, re.MULTILINE)]
-    return re.sub(r"\A(?: .*\n)+", "", first).strip(), frames
+    message = re.sub(r"\A(?: .*\n)+", "", first).strip()
+    return re.sub(r"\A(?:\w+\.)+(?=\w+:)", "", message), frames
 
 
 def _follow_chain(error: BaseException) -> Iterator[BaseException]:

@@ -55,8 +55,9 @@ class Beam(SpecModel):
     direct_num_workers: int | None = Field(None, ge=0)
     """Processes of the direct runner; 0 for one per core. With 1, components run in the
     process of the pipeline; so they do by default in containers, and on this machine
-    with less than 32 MiB of data. For more data, the default is one process per core,
-    at most 8, and one per 4 GiB of memory."""
+    with little data. With data files of 64 MiB or more, or examples of 16 MiB or more
+    (which are compressed), the default is one process per core, at most 8, and one per
+    4 GiB of memory."""
     project: str | None = None
     """Dataflow: the Google Cloud project."""
     region: str | None = None

@@ -3,6 +3,7 @@
 One process is the quickest for little data: others take seconds to start.
 """
 
+import itertools
 import os
 import re
 
@@ -17,8 +18,9 @@ from typing_extensions import override
 from tfx_distribute.components.beam import parts
 from tfx_distribute.pipelines.spec import beam
 
-# Work of about half a minute, for a component that looks at every value.
-MIN_BYTES = 32 << 20
+# From here on, two processes were quicker than one, all components together. Examples
+# are compressed, to a quarter of a CSV file.
+MIN_BYTES_OF_EXAMPLES, MIN_BYTES_OF_FILES = 16 << 20, 64 << 20
 # Each process has TFX and TensorFlow in memory, and some of the data.
 BYTES_PER_PROCESS = 4 << 30
 _NUMBER = re.compile("--direct_(num_workers|running_mode)=")
@@ -36,7 +38,7 @@ class Operator(beam_executor_operator.BeamExecutorOperator):
     ) -> execution_result_pb2.ExecutorOutput:
         given = [argument.value.string_value for argument in self.beam_pipeline_args]
         is_open = f"--runner={beam.RUNNERS['direct'].name}" in given and not any(map(_NUMBER.match, given))
-        if is_open and _num_bytes(execution_info) >= MIN_BYTES:
+        if is_open and _is_large(execution_info):
             self.beam_pipeline_args += [
                 placeholder_pb2.PlaceholderExpression(value=metadata_store_pb2.Value(string_value=argument))
                 for argument in beam.make_direct_arguments(num_processes())
@@ -53,15 +55,14 @@ def num_processes() -> int:
     return max(1, min(os.cpu_count() or 1, memory // BYTES_PER_PROCESS, parts.MAX_PARTS))
 
 
-def _num_bytes(execution: data_types.ExecutionInfo) -> int:
-    """Returns the size of the data that an ExampleGen reads, or of input examples."""
+def _is_large(execution: data_types.ExecutionInfo) -> bool:
+    """Returns True for an ExampleGen of large files, or large input examples."""
     fingerprint = str(execution.exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME) or "")
-    return sum(map(int, re.findall(r"\btotal_bytes:(\d+)", fingerprint))) + sum(
-        _folder_bytes(artifact.uri)
-        for artifacts in execution.input_dict.values()
-        for artifact in artifacts
-        if artifact.type_name == standard_artifacts.Examples.TYPE_NAME
-    )
+    if fingerprint:
+        return sum(map(int, re.findall(r"\btotal_bytes:(\d+)", fingerprint))) >= MIN_BYTES_OF_FILES
+    artifacts = itertools.chain(*execution.input_dict.values())
+    examples = (each for each in artifacts if each.type_name == standard_artifacts.Examples.TYPE_NAME)
+    return sum(_folder_bytes(each.uri) for each in examples) >= MIN_BYTES_OF_EXAMPLES
 
 
 def _folder_bytes(folder: str) -> int:

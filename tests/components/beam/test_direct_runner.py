@@ -1,7 +1,9 @@
 """Runs Beam pipelines on the direct runner, with real worker processes."""
 
 import os
+import signal
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from beam_arguments import TWO_PROCESSES
 from running import children, listening
 
 from tfx_distribute.components.beam import worker_server
-from tfx_distribute.components.beam.direct_runner import DirectRunner, as_default
+from tfx_distribute.components.beam.direct_runner import DirectRunner, WorkerError, as_default
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +70,21 @@ def test_a_worker_that_dies_fails_the_pipeline(status):
         beam.Pipeline(argv=TWO_PROCESSES) as pipeline,
     ):
         _ = pipeline | beam.Create([1]) | beam.Map(die)
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_that_is_killed_may_have_run_out_of_memory():
+    """Killed while it sends elements: Beam's own error is then `Empty`."""
+
+    def send(element: int) -> tuple[int, bytes]:
+        if element == 150:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return element % 3, bytes(300_000)
+
+    message = r"worker_\d+, a process of Beam, ended with status -9\. The system kills .*direct_num_workers: 1"
+    with pytest.raises(WorkerError, match=message), beam.Pipeline(argv=TWO_PROCESSES) as pipeline:
+        _ = pipeline | beam.Create(range(200)) | beam.Reshuffle() | beam.Map(send) | beam.GroupByKey()
 
 
 @pytest.mark.timeout(120)

@@ -27,7 +27,8 @@ def Looking(  # noqa: N802
     ids=["much", "little", "as it says"],
 )
 def test_processes(run, tmp_path, monkeypatch, rows, setting, expected):
-    monkeypatch.setattr(beam_processes, "MIN_BYTES", 200)
+    monkeypatch.setattr(beam_processes, "MIN_BYTES_OF_FILES", 200)
+    monkeypatch.setattr(beam_processes, "MIN_BYTES_OF_EXAMPLES", 200)
     monkeypatch.setattr(beam_processes, "num_processes", lambda: 2)
     data = tmp_path / "data"
     data.mkdir()

@@ -73,11 +73,12 @@ def own_fork_server(tmp_path: Path, importers_folder: Path) -> Iterator[object]:
 
 def start_fork_server(folder: Path, importers_folder: Path, keras_version: int) -> Iterator[object]:
     """Yields a fork server that is itself a fork, see `forked_training`."""
-    from tfx_distribute.components.launchers.local import fork_client
+    from tfx_distribute.components import fork_client
+    from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fork_client, "subprocess", forked_training.subprocess_for_fork_servers(importers_folder))
-        server = fork_client.ForkServer(folder / "log", keras_version)
+        server = ForkServer(folder / "log", keras_version)
     with server:
         yield server
 

@@ -2,8 +2,8 @@
 
     python -m tfx_distribute.trainer_module.fork_server MODULE:FUNCTION
 
-calls the function first, which imports what all processes need and returns what the
-first answer adds. A fresh interpreter needs seconds to import TensorFlow, and for
+first calls the function: it imports what all processes need, and may return values for
+the first answer. A fresh interpreter needs seconds to import TensorFlow, and for
 AutoGraph; a fork of one that has both behind it needs none. The server never runs a
 TensorFlow operation itself, so that its forks start with a fresh runtime. Its
 environment decides which Keras `tf.keras` is, in all of them
@@ -177,7 +177,7 @@ def main(prepare: str) -> None:
     """Calls the function at a path, then serves until standard input closes."""
     server = _Server()  # before the imports, so that their output goes to the log
     with garbage_collection.paused():
-        ready = _call(prepare)
+        ready = _call(prepare) or {}
     server.serve(ready)
     # All processes have ended. TensorFlow's own end takes a second, for which the
     # client would wait.

@@ -124,7 +124,7 @@ def as_default() -> Iterator[None]:
 
 
 class WorkerError(TfxDistributeError, RuntimeError):
-    """A worker process of Beam has ended before its work."""
+    """A worker process of Beam has ended before its work was done."""
 
 
 class _Workers(worker_handlers.WorkerHandlerManager):
@@ -158,8 +158,8 @@ class _Workers(worker_handlers.WorkerHandlerManager):
             self._services = _Services(self, self.state_servicer)
         while len(self._processes) < num_workers:
             process = _WorkerProcess(self._services, self.state_servicer, self._job_provision_info)
-            self._processes.append(process)
             process.start_worker()
+            self._processes.append(process)
         return self._processes[:num_workers]
 
     def close_all(self) -> None:
@@ -168,7 +168,7 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         Raises:
           WorkerError: A worker has died. Beam's own error need not say so.
         """
-        # Without an error, none has died. With one, that of a death may come later.
+        # Without an exception, no worker has died. With one, this may be known later.
         ends = [process.end for process in self._processes]
         concurrent.futures.wait(ends if sys.exc_info()[0] else (), timeouts.BEAM_WATCH_SECONDS, "FIRST_COMPLETED")
         deaths = [process.describe_death() for process in self._processes if process.end.done()]
@@ -276,7 +276,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
     def stop_worker(self) -> None:
         self._watcher.join(timeouts.BEAM_STOP_SECONDS)
         if self._watcher.is_alive():
-            worker_server.shared().kill(self._name)
+            worker_server.shared().signal(self._name, signal.SIGKILL)
             self._watcher.join()
 
     def begin_close(self) -> None:

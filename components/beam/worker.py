@@ -15,7 +15,6 @@ from google.protobuf import json_format, text_format
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.beam import worker_process
-from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.liveness import exit_functions
 
 
@@ -37,9 +36,6 @@ def main(argv: list[str] | None = None) -> None:
             timeout=timeouts.BEAM_PROVISION_SECONDS,
         )
     os.environ.update(make_environment(worker, settings.info))
-    with garbage_collection.paused():
-        import tensorflow  # noqa: F401 (TFX's components need it)
-        from apache_beam.runners.worker import sdk_worker_main  # noqa: F401
     # Beam closes its log. TensorFlow's own end takes a second, for which the runner
     # would wait.
     exit_functions.end(worker_process.run())

@@ -1,20 +1,18 @@
 """Runs Beam's worker in a process that starts and ends quickly."""
 
 import logging
-from typing import Any
 
+from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.user_code import module_copy
 
 
-def prepare() -> dict[str, Any]:
-    """Imports what the components of a pipeline need in workers."""
+def prepare() -> None:
+    """Imports what workers of TFX's and our components need, before they are forked."""
     import tensorflow_data_validation  # noqa: F401 (StatisticsGen and the Sharder)
     from apache_beam.runners.worker import sdk_worker_main  # noqa: F401
     from tfx.components.transform import executor  # noqa: F401
 
     import tfx_distribute.components.evaluator.executor  # noqa: F401
-
-    return {}
 
 
 def run() -> int:
@@ -23,9 +21,9 @@ def run() -> int:
     Its settings are environment variables, which Beam's worker reads.
     """
     module_copy.use()
-    import tensorflow  # noqa: F401 (TFX's components need it)
-    from apache_beam.runners.worker import sdk_worker_main
-
+    with garbage_collection.paused():
+        import tensorflow  # noqa: F401 (TFX's components need it)
+        from apache_beam.runners.worker import sdk_worker_main
     logging.getLogger().handlers.clear()  # Beam adds one, which passes messages on to the runner
     sdk_worker_main.main([])
     return 0

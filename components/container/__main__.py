@@ -61,9 +61,9 @@ def main(argv: list[str] | None = None) -> int:
             with user_exit.os_exit_raises():
                 commands.execute(known.class_path, known.executor_input, known.interface, paths, beam_args)
     except Exception as error:
-        if (original := errors.original(error)) is None:
+        if (own := errors.find_own(error)) is None:
             raise
-        print(original, file=sys.stderr)
+        print(own, file=sys.stderr)
         return 1
     except SystemExit as error:  # from user code; Kubeflow Pipelines would count exit code 0 as success
         traceback.print_exception(error)

@@ -1,4 +1,4 @@
-"""Turns SIGTERM and SIGHUP into an exception: a launcher ends what it has started."""
+"""Turns signals into an exception: a launcher ends what it has started."""
 
 import contextlib
 import signal
@@ -15,26 +15,26 @@ def terminable() -> Iterator[None]:
     """Makes SIGTERM end training as Ctrl-C does, within the block.
 
     So does SIGHUP, which a closed terminal sends, unless it is ignored, as by `nohup`.
+    TensorFlow and Beam may turn the exception of a signal into another one; the block
+    ends with that of the signal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
 
-    received = []
+    received: list[type[KeyboardInterrupt]] = []
 
-    def terminate(number: int, _: object) -> None:
-        received.append(number)
-        raise TerminatedError
+    def interrupt(number: int, _: object) -> None:
+        received.append(KeyboardInterrupt if number == signal.SIGINT else TerminatedError)
+        raise received[-1]
 
-    numbers = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    previous_handlers = {number: signal.signal(number, terminate) for number in numbers}
+    numbers = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    previous_handlers = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, *numbers)}
     try:
         yield
     except Exception as error:
-        if received:  # in TensorFlow's own code, which makes another error of it
-            raise TerminatedError from error
+        if received:
+            raise received[-1] from error
         raise
     finally:
         for number, handler in previous_handlers.items():

@@ -83,10 +83,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             # TFT's message
             if "Cannot pass-through data when input and output batch sizes are different" in str(error):
                 raise ConfigurationError(beam_pipeline.WRONG_NUMBER_OF_EXAMPLES) from error
-            original = errors.original(error)
-            if original is None:
+            own = errors.find_own(error)
+            if own is None:
                 raise
-            raise original from error
+            raise own from error
 
 
 def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:

@@ -54,10 +54,10 @@ class Beam(SpecModel):
     service, such as that of Flink, Spark or Prism."""
     direct_num_workers: int | None = Field(None, ge=0)
     """Processes of the direct runner; 0 for one per core. With 1, components run in the
-    process of the pipeline; so they do by default in containers, and on this machine
-    with little data. With data files of 64 MiB or more, or examples of 16 MiB or more
-    (which are compressed), the default is one process per core, at most 8, and one per
-    4 GiB of memory."""
+    process of the pipeline. The default is 1 in containers. On this machine, it is 1
+    for data files of less than 64 MiB and for examples of less than 16 MiB (they are
+    compressed), and otherwise one per core, but at most 8, and one per 4 GiB of
+    memory."""
     project: str | None = None
     """Dataflow: the Google Cloud project."""
     region: str | None = None

@@ -172,7 +172,7 @@ def main(folder: Path, names: list[str]) -> int:
         if "tfx" in sys.modules:
             import forked_training
 
-            from tfx_distribute.components.launchers.local import fork_client
+            from tfx_distribute.components import fork_client
 
             fork_client.subprocess = forked_training.subprocess_for_fork_servers(folder)  # type: ignore[assignment]
     started = serve()

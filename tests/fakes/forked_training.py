@@ -22,15 +22,17 @@ MODULES = (
 
 
 def subprocess_for_fork_servers(folder: Path) -> types.SimpleNamespace:
-    """Returns a `subprocess` for `fork_client`, with which fork servers are forks.
+    """Returns a `subprocess` for `fork_client`: fork servers of trainings are forks.
 
     Args:
       folder: Folder of the importers.
     """
     from tfx_distribute.components.module_command import module_command
 
+    server = module_command("tfx_distribute.trainer_module.fork_server")
+
     def popen(words: list[str], *, stdin: int, stdout: int, stderr: Any, env: dict[str, str], **options: Any) -> Any:
-        if words[:-1] != module_command("tfx_distribute.trainer_module.fork_server"):
+        if words != [*server, "tfx_distribute.trainer_module.fork_preparation:prepare"]:
             return subprocess.Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, env=env, **options)
         read_requests, write_requests = os.pipe()
         read_answers, write_answers = os.pipe()

@@ -91,7 +91,10 @@ def servers(tmp_path_factory: pytest.TempPathFactory, kind: str) -> Iterator[Cal
         if (keras_version, halved) not in started:
             with pytest.MonkeyPatch.context() as patched:
                 if halved:
-                    patched.setattr(fork_client, "module_command", lambda _: [sys.executable, str(FOLDER / "halved_gpu.py")])
+                    patched.setattr(
+                        "tfx_distribute.components.fork_client.module_command",
+                        lambda _: [sys.executable, str(FOLDER / "halved_gpu.py")],
+                    )
                 server = fork_client.ForkServer(tmp_path_factory.mktemp("server") / "log", keras_version)
             server.wait_ready()
             started[keras_version, halved] = server

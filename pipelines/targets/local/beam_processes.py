@@ -23,13 +23,12 @@ from tfx_distribute.pipelines.spec import beam
 MIN_BYTES_OF_EXAMPLES, MIN_BYTES_OF_FILES = 16 << 20, 64 << 20
 # Each process has TFX and TensorFlow in memory, and some of the data.
 BYTES_PER_PROCESS = 4 << 30
-_NUMBER = re.compile("--direct_(num_workers|running_mode)=")
 
 
-class Operator(beam_executor_operator.BeamExecutorOperator):
-    """Runs executors, and gives Beam several processes if their data are worth it.
+class BeamOperator(beam_executor_operator.BeamExecutorOperator):
+    """Runs executors, and gives Beam several processes if they have much data.
 
-    Only if the arguments of a pipeline leave the number open; see `spec.beam`.
+    The number in the pipeline file, if there is one, counts instead: see `spec.beam`.
     """
 
     @override
@@ -37,20 +36,21 @@ class Operator(beam_executor_operator.BeamExecutorOperator):
         self, execution_info: data_types.ExecutionInfo, make_beam_pipeline_fn: object = None
     ) -> execution_result_pb2.ExecutorOutput:
         given = [argument.value.string_value for argument in self.beam_pipeline_args]
-        is_open = f"--runner={beam.RUNNERS['direct'].name}" in given and not any(map(_NUMBER.match, given))
+        is_direct = f"--runner={beam.RUNNERS['direct'].name}" in given
+        is_open = is_direct and not any(argument.startswith("--direct_num_workers=") for argument in given)
         if is_open and _is_large(execution_info):
             self.beam_pipeline_args += [
                 placeholder_pb2.PlaceholderExpression(value=metadata_store_pb2.Value(string_value=argument))
-                for argument in beam.make_direct_arguments(num_processes())
+                for argument in beam.make_direct_arguments(max_processes())
             ]
         return super().run_executor(execution_info, make_beam_pipeline_fn)
 
 
-OPERATORS = {executable_spec_pb2.BeamExecutableSpec: Operator}
+OPERATORS = {executable_spec_pb2.BeamExecutableSpec: BeamOperator}
 
 
-def num_processes() -> int:
-    """Returns how many processes this machine has cores and memory for."""
+def max_processes() -> int:
+    """Returns how many processes the cores and the memory of this machine allow."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(os.cpu_count() or 1, memory // BYTES_PER_PROCESS, parts.MAX_PARTS))
 

@@ -115,20 +115,11 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
                 raise
             # sys.exit(0) in user code is a failure too: the node has not done its work.
             except BaseException as error:
-                if interrupt := _find_interrupt(error):
-                    raise interrupt from None
                 logging.exception("%s failed", name)
                 raise NodeError(name, _find_rejection(error)) from error
             if execution is not None:
                 self.executions[name] = execution
             self._listener(name, time.monotonic() - start, cached)
-
-
-def _find_interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
-    """Returns the interrupt that Beam has made another error of, if it has."""
-    while error and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error if isinstance(error, KeyboardInterrupt) else None
 
 
 def _find_rejection(error: BaseException) -> str:

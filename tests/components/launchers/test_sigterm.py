@@ -18,17 +18,19 @@ def test_a_signal_ends_the_block(number):
         signal.signal(number, handler)
 
 
-def test_a_signal_ends_the_block_in_code_that_makes_another_error_of_it():
-    """As TensorFlow does, if it comes while one of its own errors is made."""
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, TerminatedError), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_that_other_code_turns_into_another_exception(number, expected):
+    """As TensorFlow may, and Beam does."""
 
-    def make_another() -> None:
+    def run() -> None:
         try:
-            terminate()
-        except TerminatedError as error:
-            raise RuntimeError("error_already_set") from error
+            terminate(number)
+        except KeyboardInterrupt as error:
+            raise RuntimeError("KeyboardInterrupt [while running 'Read']") from error
 
-    with pytest.raises(TerminatedError), terminable():
-        make_another()
+    with pytest.raises(expected) as caught, terminable():
+        run()
+    assert type(caught.value) is expected
 
 
 def test_a_signal_that_nohup_ignores_stays_ignored():

@@ -14,7 +14,9 @@ input()
 
 
 def test_what_python_prints_at_its_start_is_no_answer(tmp_path, monkeypatch):
-    monkeypatch.setattr(fork_client, "module_command", lambda module: [sys.executable, "-c", SERVER])
+    monkeypatch.setattr(
+        "tfx_distribute.components.fork_client.module_command", lambda module: [sys.executable, "-c", SERVER]
+    )
     with fork_client.ForkServer(tmp_path / "log") as server:
         assert server.wait_ready() is Exposure.OWNER
 

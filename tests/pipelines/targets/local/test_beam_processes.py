@@ -29,7 +29,7 @@ def Looking(  # noqa: N802
 def test_processes(run, tmp_path, monkeypatch, rows, setting, expected):
     monkeypatch.setattr(beam_processes, "MIN_BYTES_OF_FILES", 200)
     monkeypatch.setattr(beam_processes, "MIN_BYTES_OF_EXAMPLES", 200)
-    monkeypatch.setattr(beam_processes, "num_processes", lambda: 2)
+    monkeypatch.setattr(beam_processes, "max_processes", lambda: 2)
     data = tmp_path / "data"
     data.mkdir()
     (data / "rows.csv").write_text("x,y\n" + "1,2\n" * rows)
@@ -49,8 +49,8 @@ def test_a_machine_without_memory_for_many_processes(monkeypatch):
     pages = {"SC_PHYS_PAGES": 9 << 20, "SC_PAGE_SIZE": 1024}
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("os.sysconf", pages.__getitem__)
-    assert beam_processes.num_processes() == 2
+    assert beam_processes.max_processes() == 2
     monkeypatch.setitem(pages, "SC_PHYS_PAGES", 1 << 10)
-    assert beam_processes.num_processes() == 1
+    assert beam_processes.max_processes() == 1
     monkeypatch.setitem(pages, "SC_PHYS_PAGES", 1 << 30)
-    assert beam_processes.num_processes() == 8
+    assert beam_processes.max_processes() == 8

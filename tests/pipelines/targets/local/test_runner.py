@@ -30,14 +30,6 @@ def Interrupted() -> None:  # noqa: N802
 
 
 @component
-def InterruptedInBeam() -> None:  # noqa: N802
-    try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt as error:
-        raise RuntimeError("KeyboardInterrupt [while running 'Read']") from error
-
-
-@component
 def Reading(model: InputArtifact[standard_artifacts.Model]) -> None:  # noqa: N802
     print(model.uri)
 
@@ -54,12 +46,7 @@ def test_node_without_its_input_has_failed(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("node", "expected"),
-    [
-        (Exiting, local_runner.NodeError),
-        (Stopping, local_runner.NodeError),
-        (Interrupted, KeyboardInterrupt),
-        (InterruptedInBeam, KeyboardInterrupt),
-    ],
+    [(Exiting, local_runner.NodeError), (Stopping, local_runner.NodeError), (Interrupted, KeyboardInterrupt)],
 )
 def test_node_that_leaves_has_failed(run, tmp_path, node, expected):
     ended = {}

@@ -11,9 +11,9 @@ from tfx_distribute.trainer_module.loop import converted_ahead
 
 
 def prepare() -> dict[str, str]:
-    """Does once what each fork would have to do.
+    """Does once what each training process would have to do.
 
-    Returns who can connect to the servers of training processes, as `exposure`.
+    Returns `exposure`: who can connect to the servers of training processes.
     """
     _ = (tf.keras.Model, process.main)  # imports tf.keras, which is lazy, now and not in every fork
     # A launcher that needs no training ends the server before it is ready. Files of the

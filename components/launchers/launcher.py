@@ -21,7 +21,7 @@ from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedE
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
+from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 Request = dict[str, Any]
@@ -60,7 +60,7 @@ class LauncherSettings:
     def runs_remotely(self, distribution: Distribution) -> bool:
         """Returns True if training runs on other machines, not in the step."""
         if self.training == "auto":
-            return sum(replicas_of_roles(distribution).values()) > 1
+            return len(tasks_of(distribution)) > 1
         return self.training != "step"
 
     def elsewhere(self) -> Self:

@@ -16,7 +16,7 @@ from tfx_distribute.pipelines.spec.base import Scalar
 from tfx_distribute.pipelines.spec.pipeline import SECTION_PARAMETERS, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
+from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 # An epoch is this part of the steps. The first one is the warm-up, and the last one has
@@ -105,7 +105,7 @@ def _make(spec: PipelineSpec, values: Mapping[str, Scalar], train_steps: int, gp
         measured = measured.model_copy(update={"tune": None, "evaluate": None, "push": None})
         distribution = measured.trainer.parameters.distribution
         strategy_table.check_all_reduce(distribution, "this machine")
-        processes = sum(replicas_of_roles(distribution).values())
+        processes = len(tasks_of(distribution))
         return Combination(values, measured, "", processes, _count_devices(distribution, gpus))
     except ConfigurationError as error:
         # The first problem, without the arguments, which the label has.

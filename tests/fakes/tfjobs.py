@@ -4,11 +4,11 @@ from launching import Launch, pod_templates
 from running import wait_until
 
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
-from tfx_distribute.components.launchers.kubernetes.permissions import RULES
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Training
+from tfx_distribute.pipelines.targets.kubeflow.rbac import RULES
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 NAME, NAMESPACE = "digits-1", "team"
@@ -28,18 +28,28 @@ def step(name, uid):
     return Step(name, uid, "runner", 1000, 1000)
 
 
-def tfjob(command="exit 0", workers=1, owner=None, distribution=None):
+def training(workers=1):
+    distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
+    return Training(NAME, "/job.json", distribution, {}, 3)
+
+
+def make_launcher(workers=1):
+    """Returns a launcher that has made a request."""
+    made = KubernetesLauncher(SETTINGS)
+    made.request(training(workers))
+    return made
+
+
+def tfjob(command="exit 0", workers=1, owner=None):
     """Returns a TFJob whose pods run a shell command."""
-    if distribution is None:
-        distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
-    manifest = TFJob().make_manifest(Training(NAME, "/job.json", distribution, {}, 3), SETTINGS, owner)
+    manifest = TFJob().make_manifest(training(workers), SETTINGS, owner)
     for template in pod_templates(manifest):
         template["spec"]["containers"][0]["command"] = ["sh", "-c", command]
     return manifest
 
 
-def follow(manifest=None, **options):
-    return Launch(KubernetesLauncher(SETTINGS), manifest or tfjob(), **options)
+def follow(manifest=None, workers=1, **options):
+    return Launch(make_launcher(workers), manifest or tfjob(workers=workers), **options)
 
 
 def condition(kind, **more):

@@ -76,6 +76,11 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
     return {role: count for role, count in roles.items() if count}
 
 
+def tasks_of(distribution: Distribution) -> list[ClusterTask]:
+    """Returns all tasks of a training, the chief first; see `replicas_of_roles`."""
+    return [ClusterTask(role, index) for role, count in replicas_of_roles(distribution).items() for index in range(count)]
+
+
 def is_server(distribution: Distribution, task: ClusterTask) -> bool:
     """Returns True if a task only serves a coordinator, as long as that one runs."""
     row = distribution.info

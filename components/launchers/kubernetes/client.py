@@ -55,7 +55,6 @@ class JobClient:
         self.is_sent = False
         self._api = connection.api_client()
         self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
-        self._not_allowed: set[str] = set()  # of what only explains
         self._kueue_version = ""
         self._was_answered = False
         self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
@@ -198,15 +197,14 @@ class JobClient:
 
     def _explaining(self, permission: str, request: Callable[[], list[T]]) -> list[T]:
         """Sends a request whose answer only explains; returns nothing if it fails."""
-        if permission in self._not_allowed:
-            return []
         try:
             return request()
         except (ApiException, urllib3.exceptions.HTTPError) as error:
             if isinstance(error, ApiException) and error.status == 403:
-                self._not_allowed.add(permission)
-                logging.warning(
+                logging.log_first_n(
+                    logging.WARNING,
                     "this step may not %s in namespace %s, and so cannot say what the training waits for; %s",
+                    1,
                     permission,
                     self.namespace,
                     _PERMISSION_REMEDY,

@@ -43,6 +43,9 @@ class JobKind(abc.ABC):
       name: Value of `training` in a pipeline file.
       title: Kind of its objects, as manifests and people write it.
       name_label: Label of a pod with the name of its job.
+      success: Type of the condition of a job that has succeeded.
+      used_up: Reason of one that has failed after all its restarts; empty if the
+        controller restarts nothing.
       install: Advice for a cluster without it.
     """
 
@@ -52,6 +55,8 @@ class JobKind(abc.ABC):
     version: str
     plural: str
     name_label: str
+    success: str
+    used_up: str
     install: str
 
     def make_manifest(self, training: Training, settings: KubernetesSettings, step: Step | None = None) -> Document:
@@ -80,13 +85,25 @@ class JobKind(abc.ABC):
         """Makes the spec of a job's manifest; see `make_manifest`."""
 
     @abc.abstractmethod
-    def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
-        """Returns the tasks that a job shall have a pod for."""
-
-    @abc.abstractmethod
     def task_of(self, pod: "client.V1Pod") -> ClusterTask:
         """Returns the task that a job has made a pod for."""
 
-    @abc.abstractmethod
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a job."""
+        conditions = (job.get("status") or {}).get("conditions") or ()
+        holding = {each["type"]: each for each in conditions if each["status"] == "True"}
+        is_suspended = bool((job["spec"].get("runPolicy") or job["spec"]).get("suspend"))
+        # Both hold if the chief of a TFJob ended just when another process failed.
+        # There is a model then, so success comes first.
+        end = holding.get(self.success) or holding.get("Failed")
+        if end is None:
+            return JobState("suspended" if is_suspended else "active")
+        has_restarted = bool(self.used_up) and end.get("reason") == self.used_up
+        return JobState(
+            phase="succeeded" if self.success in holding else "failed",
+            reason=str(end.get("message") or end.get("reason") or ""),
+            is_final=bool(self.used_up) and not has_restarted,
+            # JobSet suspends Jobs one by one, and the end of those which are not
+            # suspended yet counts as a failure.
+            has_restarted=has_restarted and not is_suspended,
+        )

@@ -4,11 +4,10 @@ Sources: release 0.10 of https://github.com/kubernetes-sigs/jobset, and
 https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
@@ -21,6 +20,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     Cluster,
     ClusterTask,
     replicas_of_roles,
+    tasks_of,
 )
 from tfx_distribute.trainer_module.liveness import exit_codes
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PORT = 2222
 TASK_INDEX = "TFX_DISTRIBUTE_TASK_INDEX"
-_RESTARTS_USED_UP = "ReachedMaxRestarts"  # JobSet's word
 _LABELS = "jobset.sigs.k8s.io"
 _ROLE, _INDEX = f"{_LABELS}/replicatedjob-name", f"{_LABELS}/job-index"
 
@@ -45,14 +44,14 @@ class JobSet(JobKind):
     name, title = "jobset", "JobSet"
     group, version, plural = "jobset.x-k8s.io", "v1alpha2", "jobsets"
     name_label = f"{_LABELS}/jobset-name"
+    success, used_up = "Completed", "ReachedMaxRestarts"
     install = "install JobSet 0.8 or later (https://jobset.sigs.k8s.io/docs/installation/)"
 
     def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
         """Makes the spec of a JobSet; see `JobKind`."""
         roles = replicas_of_roles(training.distribution)
-        tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
         name = training.name  # also the subdomain of its pods' addresses
-        cluster = Cluster.of(roles, [f"{name}-{task.file_name}-0.{name}:{PORT}" for task in tasks])
+        cluster = Cluster.of(roles, [f"{name}-{task.file_name}-0.{name}:{PORT}" for task in tasks_of(training.distribution)])
         jobs = [_make_replicated_job(role, count, training, settings, step, cluster) for role, count in roles.items()]
         return {
             "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
@@ -68,36 +67,9 @@ class JobSet(JobKind):
             "replicatedJobs": jobs,
         }
 
-    def list_tasks(self, job: Mapping[str, Any]) -> frozenset[ClusterTask]:
-        """Returns the tasks that a JobSet shall have a pod for."""
-        return frozenset(
-            ClusterTask(each["name"], index) for each in job["spec"]["replicatedJobs"] for index in range(each["replicas"])
-        )
-
     def task_of(self, pod: "client.V1Pod") -> ClusterTask:
         """Returns the task that a pod was made for."""
         return ClusterTask(pod.metadata.labels[_ROLE], int(pod.metadata.labels[_INDEX]))
-
-    def read_state(self, job: Mapping[str, Any]) -> JobState:
-        """Reads the status of a JobSet."""
-        status = job.get("status") or {}
-        holding = {each["type"]: each for each in status.get("conditions") or () if each["status"] == "True"}
-        phase: Literal["active", "suspended", "succeeded", "failed"] = "active"
-        if "Completed" in holding:
-            phase = "succeeded"
-        elif "Failed" in holding:
-            phase = "failed"
-        elif job["spec"].get("suspend"):
-            phase = "suspended"
-        end = holding.get("Completed") or holding.get("Failed") or {}
-        return JobState(
-            phase=phase,
-            reason=str(end.get("message") or end.get("reason") or ""),
-            is_final=end.get("reason") != _RESTARTS_USED_UP,
-            # JobSet suspends Jobs one by one, and the end of those which are not
-            # suspended yet counts as a failure.
-            has_restarted=end.get("reason") == _RESTARTS_USED_UP and not job["spec"].get("suspend"),
-        )
 
 
 def _make_replicated_job(

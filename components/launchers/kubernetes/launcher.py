@@ -14,22 +14,23 @@ from absl import logging
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
+from tfx_distribute.components.launchers.kubernetes import reasons
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
+from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, has_started, has_trained
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Launcher, Request, State, Training
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, tasks_of
 
 if TYPE_CHECKING:
     from kubernetes import client
 
     from tfx_distribute.components.launchers.kubernetes.chief_log import ChiefLog
     from tfx_distribute.components.launchers.kubernetes.client import JobClient
-    from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
 
 JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())}
 """Value of `training` -> kind, the preferred one first."""
@@ -55,6 +56,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         chosen = JOB_KINDS.get(settings.training)
         self._kinds = [chosen] if chosen else list(JOB_KINDS.values())
         self._training: Training | None = None
+        self._tasks: set[ClusterTask] = set()
         self._jobs: JobClient | None = None
         self._log: ChiefLog | None = None
         self._news: dict[str, str] = {}  # without what differs each time -> words
@@ -67,6 +69,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
     def request(self, training: Training) -> Request:
         """Makes the manifest of a job of the preferred kind; see `Launcher`."""
         self._training = training
+        self._tasks = set(tasks_of(training.distribution))
         return self._kinds[0].make_manifest(training, self.settings, _find_step())
 
     def start(self, request: Request, has_result: bool) -> bool:
@@ -149,10 +152,9 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             except GoneError:
                 return
             time.sleep(self.poll_seconds)
-        pods = ", ".join(f"{pod.metadata.name} on node {pod.spec.node_name}" for pod in jobs.list_pods())
         raise TrainingError(
             f"{jobs} has ended, and cannot be created again: {timeouts.ANSWER_SECONDS:g} s after its deletion it is still "
-            f"there; its pods: {pods or 'none'}. If a machine is lost, `kubectl delete node` removes its pods"
+            "there. If a machine is lost, `kubectl delete node` removes its pods"
         )
 
     def _begin(self) -> None:
@@ -164,8 +166,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def state(self) -> State:
         """Reads the status of the job and its pods; see `Launcher`."""
-        from tfx_distribute.components.launchers.kubernetes import pods as pods_lib
-
         jobs = self._client()
         assert self._log is not None
         job, pods = jobs.get(), jobs.list_pods()
@@ -173,13 +173,13 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             raise NotFollowedError(f"another attempt of this step follows {jobs} by now")
         state = jobs.kind.read_state(job)
         num_running = sum(pod.status.phase == "Running" for pod in pods)
-        words = f"{jobs}: {state.phase}, {num_running} of {len(jobs.kind.list_tasks(job))} pods run"
+        words = f"{jobs}: {state.phase}, {num_running} of {len(self._tasks)} pods run"
         chiefs = [pod for pod in pods if jobs.kind.task_of(pod) == CHIEF_TASK]
-        for chief in filter(pods_lib.has_started, chiefs):
+        for chief in filter(has_started, chiefs):
             self._log.read(jobs, chief)
         # A controller looks at failed pods first, if another one failed in that moment.
-        has_trained = any(map(pods_lib.has_trained, chiefs))
-        if state.phase == "succeeded" or (has_trained and (state.phase == "failed" or self._is_unseen())):
+        is_done = any(map(has_trained, chiefs))
+        if state.phase == "succeeded" or (is_done and (state.phase == "failed" or self._is_unseen())):
             if state.phase == "active":  # such as pods that a sidecar keeps running
                 jobs.delete()
             return State("succeeded", words)
@@ -191,7 +191,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         if state.phase == "failed":
             is_final = state.is_final or any(end.is_final for end in self._failed_pods.values())
             return State("failed", words, Failure(self._why(state), is_final, has_restarted=state.has_restarted))
-        if state.phase != "suspended" and self._has_started(job, pods):
+        if state.phase != "suspended" and self._has_started(pods):
             return State("running", words)
         reason = self._look(job, state)
         if reason:
@@ -225,13 +225,11 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         self._trained_at = self._trained_at or time.monotonic()
         return time.monotonic() - self._trained_at > timeouts.UNSEEN_SECONDS
 
-    def _has_started(self, job: Mapping[str, Any], pods: "list[client.V1Pod]") -> bool:
+    def _has_started(self, pods: "list[client.V1Pod]") -> bool:
         """Returns True if all pods have started since the chief's did."""
-        from tfx_distribute.components.launchers.kubernetes import pods as pods_lib
-
         kind = self._client().kind
-        started = {kind.task_of(pod): pod.metadata.uid for pod in pods if pods_lib.has_started(pod)}
-        if kind.list_tasks(job) <= started.keys():
+        started = {kind.task_of(pod): pod.metadata.uid for pod in pods if has_started(pod)}
+        if self._tasks <= started.keys():
             self._complete = started[CHIEF_TASK]
         return bool(self._complete) and self._complete == started.get(CHIEF_TASK)
 
@@ -240,8 +238,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
         Returns a reason that no waiting ends; empty if there is none.
         """
-        from tfx_distribute.components.launchers.kubernetes import reasons
-
         now = time.monotonic()
         if now - self._look_at < timeouts.NEWS_SECONDS:
             return ""
@@ -270,7 +266,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
     def _note_end(self, pod: "client.V1Pod") -> None:
         """Notes how a pod failed: it is soon deleted, with its log."""
         from tfx_distribute.components.launchers.kubernetes.client import LAST_LINES
-        from tfx_distribute.components.launchers.kubernetes.pods import PodEnd
 
         end, uid = PodEnd.of(pod), pod.metadata.uid
         if end.how and uid not in self._failed_pods:
@@ -284,8 +279,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
         Has the controller's reason, and the last lines of the pod that failed first.
         """
-        from tfx_distribute.components.launchers.kubernetes import reasons
-
         lines = [f"{self._jobs} failed: {state.reason or 'no reason is given'}"]
         ends = [end for end in self._failed_pods.values() if end.is_final] or list(self._failed_pods.values())
         for end in sorted(ends, key=lambda end: end.at)[:1]:

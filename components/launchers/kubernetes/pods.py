@@ -5,11 +5,13 @@ Pure functions, without requests to Kubernetes.
 
 from dataclasses import dataclass
 from datetime import timedelta
-
-from kubernetes import client
+from typing import TYPE_CHECKING
 
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.liveness import exit_codes
+
+if TYPE_CHECKING:
+    from kubernetes import client
 
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
 
@@ -32,7 +34,7 @@ class PodEnd:
     last_lines: tuple[str, ...] = ()
 
     @staticmethod
-    def of(pod: client.V1Pod) -> "PodEnd":
+    def of(pod: "client.V1Pod") -> "PodEnd":
         """Reads a pod's status."""
         name = pod.metadata.name
         if pod.status.reason:  # such as Evicted
@@ -55,13 +57,13 @@ class PodEnd:
         return PodEnd(name)
 
 
-def has_started(pod: client.V1Pod) -> bool:
+def has_started(pod: "client.V1Pod") -> bool:
     """Returns True if the training in a pod has started; it may have ended since."""
     state = _training_state(pod)
     return pod.status.phase in ("Running", "Succeeded") or bool(state and (state.running or state.terminated))
 
 
-def has_trained(pod: client.V1Pod) -> bool:
+def has_trained(pod: "client.V1Pod") -> bool:
     """Returns True if the training in a pod has succeeded.
 
     The pod itself fails if another of its containers does, and runs until all have
@@ -72,12 +74,12 @@ def has_trained(pod: client.V1Pod) -> bool:
     return pod.status.phase == "Succeeded" or (end is not None and end.exit_code == 0)
 
 
-def _training_state(pod: client.V1Pod) -> client.V1ContainerState | None:
+def _training_state(pod: "client.V1Pod") -> "client.V1ContainerState | None":
     """Returns the state of the container that trains; None if it has none yet."""
     return next((each.state for each in pod.status.container_statuses or () if each.name == CONTAINER), None)
 
 
-def _was_removed(pod: client.V1Pod, end: client.V1ContainerStateTerminated) -> bool:
+def _was_removed(pod: "client.V1Pod", end: "client.V1ContainerStateTerminated") -> bool:
     """Returns True if a pod's process ended because the pod was being deleted."""
     if pod.metadata.deletion_timestamp is None or end.finished_at is None:
         return False

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
-
 _IMAGE = "write another targets.kubeflow.image, or name the secret of its registry in image_pull_secrets"
 _CREDENTIALS = "create it in the namespace, or change targets.kubeflow.secrets"
 _NO_PACKAGE = (
@@ -104,6 +102,8 @@ def is_final(words: str) -> bool:
 
 def _is_too_small(requested: str, limited: str) -> bool:
     """Returns True if a request exceeds the whole quota."""
+    from kubernetes.utils.quantity import parse_quantity
+
     try:
         amounts, limits = (
             {name: parse_quantity(amount) for name, amount in (part.split("=") for part in parts.split(","))}

@@ -34,6 +34,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     ClusterTask,
     is_server,
     replicas_of_roles,
+    tasks_of,
     uses_accelerators,
 )
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
@@ -115,7 +116,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         if server is None or server.keras_version != keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", keras_version))
         exposure = server.wait_ready()
-        if sum(replicas_of_roles(job.distribution).values()) > 1:  # a single process has no server
+        if len(tasks_of(job.distribution)) > 1:  # a single process has no server
             _warn_if(loopback.describe(exposure, server.log))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
@@ -144,8 +145,7 @@ class LocalLauncher(Launcher[Any]):
 
     def request(self, training: Training) -> Request:
         """Returns the job's file, and the environment of each process."""
-        roles = replicas_of_roles(training.distribution)
-        tasks = [ClusterTask(role, index) for role, count in roles.items() for index in range(count)]
+        tasks = tasks_of(training.distribution)
         own_gpus = self.settings.gpus
         available = gpus.list_visible() if own_gpus is None else list(own_gpus)
         environments = {

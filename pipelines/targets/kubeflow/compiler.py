@@ -21,6 +21,7 @@ from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.kubeflow import pods, trainer_settings
+from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
 SPOT_RETRIES = 3  # of a step on a spot machine
@@ -110,7 +111,7 @@ def compile_pipeline(
     pipeline_ir.check(compiled)
     # Steps that are not components: they resolve input files and the latest blessed
     # model.
-    default_machine = pods.make_machine(resources.get(DEFAULT, MachineSpec()), settings.platform)
+    default_machine = make_machine(resources.get(DEFAULT, MachineSpec()), settings.platform)
     other = pods.make_executor_config(default_machine, settings, settings.labels)
     configs = {
         label: steps[name].config if (name := label.removesuffix(pipeline_ir.EXECUTOR)) in steps else other
@@ -145,7 +146,7 @@ def _step(
     trains = isinstance(component, targets_compiler.TRAINING)
     own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
     machine_spec = own_spec or resources.get(DEFAULT) or MachineSpec()
-    machine = pods.make_machine(machine_spec, settings.platform)
+    machine = make_machine(machine_spec, settings.platform)
     resource_spec = pods.make_resource_spec(machine)
     # TFX itself ignores the platform_config of file-based ExampleGens.
     if own_spec is None and component.platform_config:

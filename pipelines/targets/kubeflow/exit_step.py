@@ -8,6 +8,7 @@ from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.kubeflow import pods
 from tfx_distribute.pipelines.targets.kubeflow.compiler import Package
+from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
 NAME = "notify"
@@ -39,7 +40,7 @@ def add(package: Package, spec: PipelineSpec, notify: Notify, settings: Kubeflow
         "args": ["--settings", step_settings.to_json()],
     }
     pipeline = pipeline_ir.with_exit_step(pipeline, NAME, container)
-    machine = pods.make_machine(spec.resources.get(DEFAULT, MachineSpec()), settings.platform)
+    machine = make_machine(spec.resources.get(DEFAULT, MachineSpec()), settings.platform)
     config = pods.make_executor_config(machine, settings, settings.labels)
     executors = package.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     if config:

@@ -1,53 +1,17 @@
-"""Converts machines of a pipeline file for Kubernetes and Kubeflow Pipelines. Pure.
+"""Makes the pods of the pipeline's steps. Pure functions.
 
 The pipeline's document has a step's resources, in two generations of fields. A second
 document, the platform spec, says where the step runs; the backend reads it as
 KubernetesExecutorConfig
 (`kubernetes_platform/proto/kubernetes_executor_config.proto` of
-github.com/kubeflow/pipelines). The pods of a training have the same machines.
+github.com/kubeflow/pipelines). `pod_template` makes those of a training.
 """
 
 from collections.abc import Mapping
 
-from tfx_distribute.components.launchers import accelerators
-from tfx_distribute.components.launchers.kubernetes.pod_template import (
-    SHARED_MEMORY,
-    Document,
-    Machine,
-    PodSettings,
-    make_expressions,
-)
-from tfx_distribute.pipelines.spec.machines import MachineSpec, number
+from tfx_distribute.pipelines.spec.machines import number
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine, make_expressions
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
-from tfx_distribute.trainer_module.reporting import process_log
-
-
-def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machine:
-    """Converts a machine of a pipeline file to the terms of Kubernetes.
-
-    Raises a ConfigurationError if the platform has no such accelerator, topology or
-    spot machine.
-    """
-    limits = {name: value for name, value in (("cpu", machine.cpu), ("memory", machine.memory)) if value}
-    user_tolerations = [
-        {name: value for name, value in toleration.model_dump().items() if value} for toleration in machine.tolerations
-    ]
-    shared_memory = machine.shared_memory
-    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
-    if machine.accelerator:
-        count = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
-        limits[accelerators.get_resource_name(machine.accelerator)] = str(count)
-        shared_memory = shared_memory or ""
-    selector = accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot, platform)
-    affinity = accelerators.make_node_affinity(machine.accelerator, platform)
-    return Machine(
-        limits=limits,
-        node_selector={**selector, **machine.node_selector},
-        # A shared GPU, or a part of one, has another label, which the user chooses.
-        node_affinity={label: values for label, values in affinity.items() if label not in machine.node_selector},
-        tolerations=(*accelerators.make_tolerations(machine.accelerator, machine.spot, platform), *user_tolerations),
-        shared_memory=shared_memory,
-    )
 
 
 def make_resource_spec(machine: Machine) -> Document:
@@ -128,24 +92,6 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
     if security:
         config["securityContext"] = security
     return config
-
-
-def make_pod_settings(target: KubeflowSettings) -> PodSettings:
-    """Returns the settings that all pods of a training share."""
-    return PodSettings(
-        image=target.image,
-        claims={volume.mount_path: volume.claim for volume in target.volumes},
-        secrets={variable: (secret.name, key) for secret in target.secrets for variable, key in sorted(secret.env.items())},
-        variables={} if target.log_format == "text" else {process_log.FORMAT_VARIABLE: target.log_format},
-        image_pull_secrets=target.image_pull_secrets,
-        service_account=target.service_account,
-        labels=target.labels,
-        annotations=target.annotations,
-        metrics_port=target.metrics_port,
-        # Its user is that of the step that starts the training: both exchange files.
-        run_as_non_root=target.security_context.run_as_non_root is not False,
-        fs_group=target.security_context.fs_group,
-    )
 
 
 def _make_constant(value: str) -> Document:

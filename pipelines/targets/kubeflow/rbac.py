@@ -3,11 +3,22 @@
 It has the permissions that the Trainer uses, and no others.
 """
 
+from typing import Any
+
 import yaml
 
-from tfx_distribute.components.launchers.kubernetes.permissions import RULES
-
 NAME = "tfx-distribute-trainer"
+
+_JOB_VERBS = ["create", "get", "patch", "delete"]
+RULES: list[dict[str, Any]] = [
+    {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs"], "verbs": _JOB_VERBS},
+    {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": list(_JOB_VERBS)},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]},
+]
+"""What the launcher of a training may have to ask of Kubernetes."""
 
 
 def make_manifests(namespace: str, service_account: str) -> str:

@@ -5,10 +5,10 @@ Imports neither TFX nor TensorFlow.
 
 from collections.abc import Mapping
 
-from tfx_distribute.components.launchers.kubernetes.pod_template import make_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
-from tfx_distribute.pipelines.targets.kubeflow import pods
+from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
+from tfx_distribute.pipelines.targets.kubeflow.pod_template import make_pod_template
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
 
@@ -19,13 +19,12 @@ def launcher(
 
     `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
-    worker = pods.make_machine(machine_of(resources, trainer), settings.platform)
-    server = pods.make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
-    pod = pods.make_pod_settings(settings)
+    worker = make_machine(machine_of(resources, trainer), settings.platform)
+    server = make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
     return KubernetesSettings(
         name=name,
-        worker=make_pod_template(worker, pod),
-        parameter_server=make_pod_template(server, pod),
+        worker=make_pod_template(worker, settings),
+        parameter_server=make_pod_template(server, settings),
         training=settings.training,
         training_dir=settings.training_dir,
         labels=settings.labels,

@@ -10,7 +10,7 @@ from pod_settings import DISTRIBUTIONS, SETTINGS
 from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX, JobSet
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tf_config_for
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of, tf_config_for
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 NAME = "digits-1"
@@ -47,7 +47,7 @@ def test_each_pod_learns_its_task(strategy):
             own = f"{NAME}-{task.role}-{index}-0.{NAME}:2222"
             assert task.role == "evaluator" or config["cluster"][task.role][index] == own
             assert "evaluator" not in json.loads(tf_config_for(distribution, environment) or '{"cluster": {}}')["cluster"]
-    assert tasks == JobSet().list_tasks(manifest)
+    assert tasks == set(tasks_of(distribution))
 
 
 def test_the_variable_comes_before_the_one_that_holds_it():

@@ -18,6 +18,7 @@ from tfjobs import (
     condition,
     exists,
     follow,
+    make_launcher,
     pod,
     start,
     status,
@@ -72,7 +73,7 @@ def test_a_retried_step_owns_the_job(api):
 @pytest.mark.parametrize("has_time", [True, False])
 def test_an_attempt_that_is_stopped_leaves_the_job_of_another(api, has_time):
     """Even if it has not looked since the other took the job over."""
-    launcher = KubernetesLauncher(SETTINGS)
+    launcher = make_launcher()
     assert launcher.start(tfjob(owner=step("step", "a-uid")), has_result=False)
     second = follow(manifest=tfjob(owner=step("step-again", "another-uid")))
     wait_until(lambda: api.get(NAMESPACE, NAME)["metadata"]["ownerReferences"][0]["name"] == "step-again")
@@ -312,7 +313,7 @@ def test_each_line_of_the_chief_is_passed_on_once(api, tmp_path, caplog):
 
 @pytest.mark.parametrize("workers", [2, 30])
 def test_requests_in_each_round_do_not_grow_with_the_workers(api, workers):
-    launch = start(api, manifest=tfjob(workers=workers))
+    launch = start(api, workers=workers)
     for number in range(workers - 1):
         waiting = pod(name=f"{NAME}-worker-{number}", replica="worker") | {"status": {"phase": "Pending"}}
         api.set_pod(NAMESPACE, waiting)

@@ -12,7 +12,7 @@ from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.components.trainer.remote_training import job_name
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
+from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 
@@ -23,7 +23,7 @@ def make(distribution: Distribution, settings: KubernetesSettings = SETTINGS) ->
 
 @pytest.mark.parametrize("strategy", DISTRIBUTIONS)
 def test_tfjob_of_each_strategy(strategy, expected):
-    processes = sum(replicas_of_roles(DISTRIBUTIONS[strategy]).values())
+    processes = len(tasks_of(DISTRIBUTIONS[strategy]))
     expected(f"tfjob/{strategy if processes > 1 else 'default'}", make(DISTRIBUTIONS[strategy]))
 
 

@@ -1,8 +1,9 @@
 import pytest
 
-from tfx_distribute.components.launchers.kubernetes.pod_template import make_pod_template
 from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
 from tfx_distribute.pipelines.targets.kubeflow import pods
+from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
+from tfx_distribute.pipelines.targets.kubeflow.pod_template import make_pod_template
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings, Secret, Volume
 
 TARGET = KubeflowSettings(
@@ -35,13 +36,13 @@ MACHINES = {
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_in_all_documents(name, expected):
     node, platform = MACHINES[name]
-    machine = pods.make_machine(node, platform)
+    machine = make_machine(node, platform)
     expected(
         f"machines/{name}",
         {
             "resources of a step": pods.make_resource_spec(machine),
             "platform spec of a step": pods.make_executor_config(machine, TARGET, TARGET.labels),
-            "pod of a training process": make_pod_template(machine, pods.make_pod_settings(TARGET)),
+            "pod of a training process": make_pod_template(machine, TARGET),
         },
     )
 
@@ -50,10 +51,10 @@ def test_a_machine_in_all_documents(name, expected):
 def test_a_product_of_ones_own_takes_the_place_of_the_accelerators(accelerator):
     """Those of one product select it, and those of several have an affinity to them."""
     own = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}
-    machine = pods.make_machine(MachineSpec(accelerator=accelerator, node_selector=own), "kubernetes")
+    machine = make_machine(MachineSpec(accelerator=accelerator, node_selector=own), "kubernetes")
     assert machine.node_selector == own
     assert machine.node_affinity == {}
-    machine = pods.make_machine(MachineSpec(accelerator=accelerator, node_selector={"pool": "big"}), "kubernetes")
+    machine = make_machine(MachineSpec(accelerator=accelerator, node_selector={"pool": "big"}), "kubernetes")
     assert "nvidia.com/gpu.product" in {**machine.node_selector, **machine.node_affinity}
 
 
@@ -61,8 +62,8 @@ def test_annotations_of_all_pods():
     target = TARGET.model_copy(
         update={"annotations": {"karpenter.sh/do-not-disrupt": "true", "linkerd.io/inject": "disabled"}}
     )
-    machine = pods.make_machine(MachineSpec(), "kubernetes")
-    annotations = make_pod_template(machine, pods.make_pod_settings(target))["metadata"]["annotations"]
+    machine = make_machine(MachineSpec(), "kubernetes")
+    annotations = make_pod_template(machine, target)["metadata"]["annotations"]
     assert annotations == {"sidecar.istio.io/inject": "false", **target.annotations}
     config = pods.make_executor_config(machine, target, {})
     assert config["podMetadata"] == {"annotations": target.annotations}
@@ -70,7 +71,7 @@ def test_annotations_of_all_pods():
 
 def test_a_pod_that_prometheus_and_log_collectors_read():
     target = TARGET.model_copy(update={"log_format": "json", "metrics_port": 9400})
-    template = make_pod_template(pods.make_machine(MachineSpec(), "kubernetes"), pods.make_pod_settings(target))
+    template = make_pod_template(make_machine(MachineSpec(), "kubernetes"), target)
     assert template["metadata"]["annotations"] == {
         "sidecar.istio.io/inject": "false",
         "prometheus.io/scrape": "true",
@@ -86,7 +87,7 @@ def test_a_pod_that_prometheus_and_log_collectors_read():
 
 
 def test_a_machine_of_which_nothing_is_said():
-    machine = pods.make_machine(MachineSpec(), "kubernetes")
+    machine = make_machine(MachineSpec(), "kubernetes")
     assert pods.make_resource_spec(machine) == {}
     plain = KubeflowSettings(image="i", pipeline_root="gs://b/r")
     assert pods.make_executor_config(machine, plain, {}) == {}

@@ -1,0 +1,88 @@
+"""Makes the pods of a training. Pure functions.
+
+The launcher completes the template with what is known only in the Trainer's step.
+"""
+
+from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine, make_expressions
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
+from tfx_distribute.trainer_module.reporting import metrics_server, process_log
+
+# In namespaces of a multi-user installation, Istio's proxy next to each container would
+# keep the pod running after training.
+NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
+# With the pod's security context, it is what namespaces of the level `restricted` want.
+NO_PRIVILEGES: Document = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
+    """Returns the pod template of a training process, without its command.
+
+    The container has the name that the Training Operator requires.
+    """
+    volumes: list[Document] = []
+    mounts: list[Document] = []
+    for position, volume in enumerate(target.volumes):
+        volumes.append({"name": f"volume-{position}", "persistentVolumeClaim": {"claimName": volume.claim}})
+        mounts.append({"name": f"volume-{position}", "mountPath": volume.mount_path})
+    if machine.shared_memory is not None:
+        size = {"sizeLimit": machine.shared_memory} if machine.shared_memory else {}
+        volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
+        mounts.append({"name": SHARED_MEMORY, "mountPath": "/dev/shm"})  # noqa: S108
+    values: dict[str, str] = {}
+    for resource, count in machine.limits.items():
+        if resource.startswith(accelerators.GPU_RESOURCE_PREFIX):
+            values[REQUESTED_GPUS] = count
+    values |= machine.grace
+    if target.log_format != "text":
+        values[process_log.FORMAT_VARIABLE] = target.log_format
+    annotations = dict(NO_SIDECAR)
+    container: Document = {"name": CONTAINER, "image": target.image, "securityContext": NO_PRIVILEGES}
+    if target.metrics_port:
+        values |= {
+            metrics_server.PORT_VARIABLE: str(target.metrics_port),
+            metrics_server.ADDRESS_VARIABLE: metrics_server.EVERY_ADDRESS,  # Prometheus is in another pod
+        }
+        container["ports"] = [{"name": "metrics", "containerPort": target.metrics_port}]
+        # Annotations that the charts of Prometheus look for. Source:
+        # https://github.com/prometheus-community/helm-charts/blob/main/charts/prometheus/README.md
+        annotations |= {"prometheus.io/scrape": "true", "prometheus.io/port": str(target.metrics_port)}
+    environment: list[Document] = [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": key}}}
+        for secret in target.secrets
+        for variable, key in sorted(secret.env.items())
+    ]
+    environment += [{"name": variable, "value": value} for variable, value in values.items()]
+    if environment:
+        container["env"] = environment
+    if machine.limits:
+        container["resources"] = {"limits": dict(machine.limits)}
+    if mounts:
+        container["volumeMounts"] = mounts
+    # Its user is that of the step that starts the training: both exchange files.
+    context = target.security_context
+    security: Document = {
+        "runAsNonRoot": context.run_as_non_root is not False,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if context.fs_group is not None:
+        # Without the policy, each start of a pod would change the owner of each file.
+        security |= {"fsGroup": context.fs_group, "fsGroupChangePolicy": "OnRootMismatch"}
+    spec: Document = {"containers": [container], "securityContext": security}
+    if volumes:
+        spec["volumes"] = volumes
+    if machine.node_selector:
+        spec["nodeSelector"] = dict(machine.node_selector)
+    if machine.node_affinity:
+        terms = [{"matchExpressions": make_expressions(machine)}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        spec["affinity"] = {"nodeAffinity": required}
+    if machine.tolerations:
+        spec["tolerations"] = [dict(toleration) for toleration in machine.tolerations]
+    if target.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in target.image_pull_secrets]
+    if target.service_account:
+        spec["serviceAccountName"] = target.service_account
+    return {"metadata": {"annotations": {**annotations, **target.annotations}, "labels": dict(target.labels)}, "spec": spec}

@@ -259,8 +259,8 @@ def test_layers_of_both_directions_are_renumbered(tmp_path):
     def make():
         layers = tf.keras.layers
         inputs = tf.keras.Input((6, 1), name="x")
-        hidden = layers.Bidirectional(layers.LSTM(2, return_sequences=True))(inputs)
-        model = tf.keras.Model({"x": inputs}, layers.Bidirectional(layers.LSTM(2))(hidden))
+        hidden = layers.Bidirectional(layers.SimpleRNN(2, return_sequences=True))(inputs)
+        model = tf.keras.Model({"x": inputs}, layers.Bidirectional(layers.SimpleRNN(2))(hidden))
         model.compile("adam", "mse")
         return model
 

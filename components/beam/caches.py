@@ -22,8 +22,9 @@ from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import objsize
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.worker import statesampler
+from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core
 
 VERSIONS = ("2.74.", "2.77.")
@@ -43,6 +44,13 @@ def install() -> None:
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
     core.get_function_args_defaults = _read_parameters(core.get_function_args_defaults)
     statesampler.StateSampler.__init__.__defaults__ = (SAMPLING_MILLISECONDS,)
+    statecache.get_deep_size = functools.partial(
+        objsize.get_deep_size,
+        get_size_func=statecache._size_func,
+        get_referents_func=statecache._get_referents_func,
+        filter_func=statecache._filter_func,  # leaves functions, types and modules out
+        exclude_modules_globals=False,
+    )
 
 
 def _remember_views(view_as: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,15 +7,25 @@ import types
 import weakref
 
 import apache_beam as beam
+import numpy as np
+import objsize
 import pytest
 import tensorflow_data_validation  # noqa: F401 (has DoFns)
 from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.worker import statesampler
+from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core
 from apache_beam.utils import counters
 from running import wait_until
 
 from tfx_distribute.components.beam import caches
+
+
+def measure_as_beam(value):
+    """Returns the size, as `statecache` has it before `install`."""
+    functions = (statecache._size_func, statecache._get_referents_func, statecache._filter_func)
+    return objsize.get_deep_size(
+        value, **dict(zip(("get_size_func", "get_referents_func", "filter_func"), functions, strict=True))
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +37,7 @@ def installed(monkeypatch):
     ):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     monkeypatch.setattr(statesampler.StateSampler.__init__, "__defaults__", (200,))
+    monkeypatch.setattr(statecache, "get_deep_size", measure_as_beam)
     caches.install()
 
 
@@ -170,3 +181,21 @@ def test_other_versions_of_beam_stay_as_they_are(monkeypatch):
 
 def test_beam_of_this_project_is_one_that_was_compared():
     assert beam.__version__.startswith(caches.VERSIONS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"abc",
+        {"a": [1.5, "text", (b"x",)]},
+        np.zeros((3, 4)),
+        [np, caches, int, len, inspect.unwrap, lambda: caches],
+        functools.partial(inspect.unwrap, {"a": 1}),
+        beam.Create([1]),
+        types.SimpleNamespace(of={"a": caches, "b": PipelineOptions(["--project=one"])}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_sizes_are_those_that_beam_measures(value):
+    assert statecache.get_deep_size(value) == measure_as_beam(value)

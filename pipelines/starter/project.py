@@ -82,9 +82,15 @@ def _describe_label(model: FirstModel) -> dict[str, Any]:
     if model.classes:
         ((value, rows),) = model.classes.most_common(1)
         return {"most_frequent": _literal(value), "share": rows * 100 // len(values) / 100}
-    deviation = statistics.pstdev(values)
+    deviation, median = statistics.pstdev(values), statistics.median(values)
+    # The square root of squared errors would depend on which outliers the split has.
+    error = statistics.fmean(abs(value - median) for value in values)
     digits = 2 - math.floor(math.log10(deviation))
-    return {"mean": round(statistics.fmean(values), digits), "deviation": round(deviation, digits)}
+    return {
+        "mean": round(statistics.fmean(values), digits),
+        "deviation": round(deviation, digits),
+        "error": round(error, 2 - math.floor(math.log10(error))),
+    }
 
 
 def _choose_row(model: FirstModel) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfx.components.example_gen.component import FileBasedExampleGen
+from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
@@ -38,10 +39,12 @@ from tfx_distribute.pipelines.spec.machines import (
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import strategy_table
 
 # Components that train: in their steps, or on the machines that a launcher starts.
 TRAINING = (Trainer, Tuner)
 
+_NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
 _WITHIN_VALUE = re.compile(r'__class__\\*": \\*"RuntimeParameter')  # as TFX writes one in JSON
 SMALL_RETRIES = 1  # of a step that waits while other machines train
 
@@ -89,8 +92,15 @@ def compile_with_tfx(
 
 def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
     """Returns the PipelineJob that TFX makes of a pipeline, JSON."""
+    name, root = pipeline.pipeline_info.pipeline_name, pipeline.pipeline_info.pipeline_root
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"pipeline_name: Kubeflow Pipelines and Vertex AI take lower-case letters, digits and hyphens, at most 128, not "
+            f"{name!r}; write {re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:128] or 'another'!r}"
+        )
     for component in pipeline.components:
         _check_values(component)
+        _check_user_module(component, root)
         if isinstance(component, resolver.Resolver):
             _check_producers(component, pipeline.components)
     config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=schema_2_1)
@@ -128,6 +138,21 @@ def _check_values(component: base_node.BaseNode) -> None:
                 f"{component.id}.{name}: has a RuntimeParameter within it; values within {name} are fixed when the pipeline "
                 f"is compiled; write a value, or a RuntimeParameter for all of {name}"
             )
+
+
+def _check_user_module(component: base_node.BaseNode, root: str) -> None:
+    """Checks that TFX can write its package of a `module_file` to the root."""
+    dependencies = getattr(component, "_pip_dependencies", ())
+    has_file = any(
+        isinstance(each, udf_utils.UserModuleFilePipDependency) and component.exec_properties.get(each.module_file_key)
+        for each in dependencies
+    )
+    if has_file and "://" in root and not root.startswith("gs://"):
+        raise ConfigurationError(
+            f"{component.id}.module_file: TFX would write a package of it to {root} when it compiles, which it cannot; name "
+            "the function instead, such as build_model='model.build_model' or preprocessing_fn='model.preprocessing_fn', "
+            "and have the module in the image"
+        )
 
 
 def _check_producers(node: resolver.Resolver, components: Sequence[base_node.BaseNode]) -> None:
@@ -205,7 +230,7 @@ def configured_trainers(
             settings = make_launcher(name_of_machine(trainer, resources))
             values = {name: _value(value, defaults) for name, value in properties.items()}
             launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
-            if not launcher.runs_remotely(job_builder.training_parameters(values).distribution):
+            if not launcher.runs_remotely(_check_parameters(trainer.id, values).distribution):
                 in_step.append(trainer.id)
             if not values.get("launcher"):
                 # A small step never trains, even in a run that asks for one process.
@@ -221,6 +246,18 @@ def configured_trainers(
         for trainer in trainers:
             trainer.spec.exec_properties.clear()
             trainer.spec.exec_properties.update(before[trainer.id])
+
+
+def _check_parameters(component_id: str, values: Mapping[str, Any]) -> job_builder.TrainingParameters:
+    """Returns the parameters of a Trainer or Tuner with their defaults."""
+    try:
+        parameters = job_builder.training_parameters(values)
+    except ValueError as error:
+        raise ConfigurationError(f"{component_id}: the default of a parameter is wrong: {error}") from error
+    strategy_table.check(
+        parameters.distribution, parameters.training_options, parameters.input_options, parameters.fault_tolerance
+    )
+    return parameters
 
 
 @contextlib.contextmanager

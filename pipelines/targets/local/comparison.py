@@ -38,7 +38,10 @@ class Comparison:
 
 def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing: Sequence[str] = ()) -> Comparison:
     """Compares runs, with the metrics of each as `read_metrics` returns them."""
-    parameters = [{**run.parameters, **{f"hparams.{name}": value for name, value in run.hparams.items()}} for run in runs]
+    parameters = [
+        {**run.parameters, **{f"hparams.{name}": value for name, value in run.hparams.items()}, "module": run.module or None}
+        for run in runs
+    ]
     return Comparison(tuple(run.id for run in runs), find_differences(parameters), find_differences(metrics), tuple(missing))
 
 

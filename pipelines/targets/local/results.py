@@ -86,7 +86,7 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
     model = outputs["Trainer"]["model"]
     training = {
         name: getattr(value, value.WhichOneof("value"))
-        for name, value in model.custom_properties.items()
+        for name, value in sorted(model.custom_properties.items())
         if name in _TRAINING_PROPERTIES or name.startswith(("training_", "exported_", "time_", "slowest_process"))
     }
     blessed: bool | None = None

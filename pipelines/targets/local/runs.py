@@ -74,6 +74,8 @@ class Run:
       parameters: Name of a pipeline parameter -> its value; empty before the Trainer.
       hparams: Name of a hyperparameter -> the value that a search has found, or the
         one in the pipeline file.
+      module: Begin of the fingerprint of the module and the files next to it; empty if
+        it is not known.
       logs: Its log folder; None if it has been deleted.
     """
 
@@ -87,6 +89,7 @@ class Run:
     artifacts: tuple[Artifact, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     hparams: Mapping[str, Any] = field(default_factory=dict)
+    module: str = ""
     logs: Path | None = None
 
     def find(self, type_name: str) -> Artifact | None:
@@ -228,6 +231,7 @@ class _Store:
             artifacts=(*self._list_artifacts(names), *self._list_unpublished(executions, names)),
             parameters=_select_parameters(properties),
             hparams=_parse_object(properties.get("hparams")),
+            module=str(properties.get("module_fingerprint", ""))[:8],
             logs=logs,
         )
         return dataclasses.replace(run, hparams={**run.hparams, **_read_best(run)})

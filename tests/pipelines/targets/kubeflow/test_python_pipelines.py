@@ -19,7 +19,7 @@ from tfx.orchestration.pipeline import Pipeline
 from tfx.proto import example_gen_pb2, infra_validator_pb2, pusher_pb2
 from tfx.types import channel, component_spec, standard_artifacts
 
-from tfx_distribute.components import Evaluator, Search, Tuner, ValueRange
+from tfx_distribute.components import Evaluator, Search, Trainer, Tuner, ValueRange
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.targets.kubeflow import compiler
@@ -258,6 +258,41 @@ def test_what_tfx_cannot_compile_is_refused():
     for node in (validator, inner):
         with pytest.raises(ConfigurationError, match="knows no subpipelines, no ForEach, no InfraValidator"):
             compile_by_hand(node)
+
+
+def test_a_name_that_no_platform_takes():
+    with pytest.raises(ConfigurationError, match=r"^pipeline_name: .* not 'My_houses'; write 'my-houses'$"):
+        compiler.compile_pipeline(
+            Pipeline("My_houses", "gs://bucket/root", components=[Trips()]), KubeflowSettings(**TARGET), {}
+        )
+
+
+def test_a_module_file_that_tfx_would_write_to_a_root_that_it_cannot_reach(tmp_path):
+    (tmp_path / "model.py").write_text("def run_fn(fn_args): ...\n")
+    examples = Trips()
+    trainer = Trainer(module_file=str(tmp_path / "model.py"), examples=examples.outputs["examples"], train_steps=1)
+    handwritten = Pipeline("houses", "minio://bucket/root", components=[examples, trainer])
+    with pytest.raises(ConfigurationError, match=r"^Trainer.module_file: .* to minio://bucket/root .*; name the function"):
+        compiler.compile_pipeline(handwritten, KubeflowSettings(**TARGET), {})
+
+
+@pytest.mark.parametrize(
+    ("defaults", "message"),
+    [
+        ({"strategy": "mirored"}, "^strategy: .*'mirored'"),
+        ({"num_workers": "three"}, "^Trainer: the default of a parameter is wrong: .*'three'"),
+        ({"strategy": "one_device"}, "num_workers"),
+    ],
+)
+def test_defaults_that_no_run_could_have(defaults, message):
+    examples = Trips()
+    parameters = {
+        "strategy": data_types.RuntimeParameter("strategy", str, default="multi_worker_mirrored"),
+        "num_workers": data_types.RuntimeParameter("num_workers", int, default=2),
+    }
+    handwritten = Pipeline("houses", "gs://bucket/root", components=[examples, make_trainer(examples, **parameters)])
+    with pytest.raises(ConfigurationError, match=message):
+        compiler.compile_pipeline(handwritten, KubeflowSettings(**TARGET), {}, defaults)
 
 
 def test_values_that_tfx_does_not_compile_are_refused():

@@ -293,7 +293,8 @@ def test_comparison(store):
     metrics, missing = comparison.read_metrics(first)
     assert (metrics, missing) == ({"training_loss": 0.5}, ())
     compared = comparison.compare([first, old], [metrics, {"training_loss": 0.5, "AUC": 0.9}])
-    assert compared.parameters == (Difference("epochs", (2, 1)), Difference("hparams.units", (32, 16)))
+    changed_module = Difference("module", ("y", None))
+    assert compared.parameters == (Difference("epochs", (2, 1)), Difference("hparams.units", (32, 16)), changed_module)
     assert compared.metrics == (Difference("AUC", (None, 0.9)),)
 
 

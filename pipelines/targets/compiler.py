@@ -230,7 +230,7 @@ def configured_trainers(
             settings = make_launcher(name_of_machine(trainer, resources))
             values = {name: _value(value, defaults) for name, value in properties.items()}
             launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
-            if not launcher.runs_remotely(_check_parameters(trainer.id, values).distribution):
+            if not launcher.runs_remotely(_read_parameters(trainer, values).distribution):
                 in_step.append(trainer.id)
             if not values.get("launcher"):
                 # A small step never trains, even in a run that asks for one process.
@@ -248,15 +248,19 @@ def configured_trainers(
             trainer.spec.exec_properties.update(before[trainer.id])
 
 
-def _check_parameters(component_id: str, values: Mapping[str, Any]) -> job_builder.TrainingParameters:
-    """Returns the parameters of a Trainer or Tuner with their defaults."""
+def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str, Any]) -> job_builder.TrainingParameters:
+    """Returns the parameters of a Trainer or Tuner with their defaults, in `values`.
+
+    They are checked together unless a RuntimeParameter has no default: each run gives
+    it one then.
+    """
     try:
         parameters = job_builder.training_parameters(values)
     except ValueError as error:
-        raise ConfigurationError(f"{component_id}: the default of a parameter is wrong: {error}") from error
-    strategy_table.check(
-        parameters.distribution, parameters.training_options, parameters.input_options, parameters.fault_tolerance
-    )
+        raise ConfigurationError(f"{trainer.id}: the default of a parameter is wrong: {error}") from error
+    given = trainer.spec.exec_properties.items()
+    if not any(isinstance(value, data_types.RuntimeParameter) and values[name] is None for name, value in given):
+        strategy_table.check(*parameters)
     return parameters
 
 

@@ -92,6 +92,7 @@ class JobKind(abc.ABC):
         """Reads the status of a job."""
         conditions = (job.get("status") or {}).get("conditions") or ()
         holding = {each["type"]: each for each in conditions if each["status"] == "True"}
+        # A TFJob has it in its run policy.
         is_suspended = bool((job["spec"].get("runPolicy") or job["spec"]).get("suspend"))
         # Both hold if the chief of a TFJob ended just when another process failed.
         # There is a model then, so success comes first.

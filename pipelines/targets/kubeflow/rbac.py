@@ -18,7 +18,7 @@ RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
     {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]},
 ]
-"""What the launcher of a training may have to ask of Kubernetes."""
+"""Rules of the Role: all permissions that the launcher of a training uses."""
 
 
 def make_manifests(namespace: str, service_account: str) -> str:

@@ -74,8 +74,8 @@ class Run:
       parameters: Name of a pipeline parameter -> its value; empty before the Trainer.
       hparams: Name of a hyperparameter -> the value that a search has found, or the
         one in the pipeline file.
-      module: Begin of the fingerprint of the module and the files next to it; empty if
-        it is not known.
+      module: Beginning of the fingerprint of the module and the files next to it;
+        empty if it is not known.
       logs: Its log folder; None if it has been deleted.
     """
 

@@ -295,6 +295,12 @@ def test_defaults_that_no_run_could_have(defaults, message):
         compiler.compile_pipeline(handwritten, KubeflowSettings(**TARGET), {}, defaults)
 
 
+def test_a_parameter_without_a_default_gets_its_value_in_each_run():
+    examples = Trips()
+    strategy = data_types.RuntimeParameter("strategy", str)
+    compile_by_hand(examples, make_trainer(examples, strategy=strategy, num_workers=2))
+
+
 def test_values_that_tfx_does_not_compile_are_refused():
     model = make_model(size=1).with_id("first")
     dynamic = make_model(size=model.outputs["size_of_model"].future()[0].value).with_id("second")

@@ -136,6 +136,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
             # single pass.
             materialize=False,
             disable_statistics=True,
+            disable_analyzer_cache=True,  # TFX reads only a cache that a resolver finds
         )
         transform.add_upstream_node(validator)  # which may stop the run
         file_fingerprints[transform.id] = module_fingerprint

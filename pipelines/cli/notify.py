@@ -1,6 +1,7 @@
 """Defines the command `notify`, and sends notifications about runs."""
 
 import contextlib
+import itertools
 import logging
 import math
 import socket
@@ -14,7 +15,8 @@ from tfx_distribute.pipelines.cli.options import FAILED, INVALID, PIPELINE, refu
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from rich.console import Console
 
@@ -118,17 +120,15 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
     facts = message.Facts(spec.name, message.find_outcome(ending.code), socket.gethostname(), reason=reason)
     if paths is None:
         return facts
-    from tfx_distribute.pipelines.targets.local import commands, report, runs
-    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
+    from tfx_distribute.pipelines.targets.local import commands, report
 
     facts = replace(facts, run=paths.run_id, log=str(paths.log))
-    known: list[Run] = []
-    with contextlib.suppress(ConfigurationError):
-        known = [run for run in runs.list_runs([paths.root]) if not run.id.startswith(COMPARISON)]
-    run = next((run for run in known if run.id == paths.run_id), None)
-    earlier = [other for other in known if other is not run]
-    if earlier:
-        facts = replace(facts, outcome=message.find_outcome(ending.code, _describe_end(earlier[0])))
+    known = _iterate_runs(paths.root)
+    latest = next(known, None)
+    run = latest if latest and latest.id == paths.run_id else None  # others cannot have run meanwhile
+    before = next(known, None) if run else latest
+    if before:
+        facts = replace(facts, outcome=message.find_outcome(ending.code, _describe_end(before)))
     if run:
         report_command = commands.report_command(run.id, run.root)
         unread = {"not read": ending.unread} if ending.unread else {}
@@ -137,11 +137,20 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
         model = ending.result.pushed or ending.result.model + (" (not pushed)" if spec.push else "")
         facts = replace(
             facts,
-            metrics=_list_metrics(spec, ending.result, earlier),
+            metrics=_list_metrics(spec, ending.result, itertools.chain([before] if before else [], known)),
             unusable_baseline=terminal.escape(ending.result.unusable_baseline),
             model=model,
         )
     return facts
+
+
+def _iterate_runs(root: "Path") -> "Iterator[Run]":
+    """Yields the runs that can be read, the latest first, without comparisons."""
+    from tfx_distribute.pipelines.targets.local import runs
+    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
+
+    with contextlib.suppress(ConfigurationError):
+        yield from (run for run in runs.iterate_runs([root]) if not run.id.startswith(COMPARISON))
 
 
 def _describe_end(run: "Run") -> str:
@@ -151,13 +160,13 @@ def _describe_end(run: "Run") -> str:
     return "not_blessed" if run.blessed is False else "succeeded"
 
 
-def _list_metrics(spec: "PipelineSpec", result: "RunResult", earlier: "Sequence[Run]") -> "tuple[MetricLine, ...]":
+def _list_metrics(spec: "PipelineSpec", result: "RunResult", earlier: "Iterable[Run]") -> "tuple[MetricLine, ...]":
     """Returns a run's metrics, with those of the last one that was evaluated."""
     from tfx_distribute.pipelines.cli import console
     from tfx_distribute.pipelines.notify.message import MetricLine
     from tfx_distribute.pipelines.targets.local import results
 
-    evaluations = [run.find("ModelEvaluation") for run in earlier]
+    evaluations = (run.find("ModelEvaluation") for run in earlier)
     last = next((found.info for found in evaluations if found and not found.info.is_missing), None)
     before: dict[str, float] = {}
     if last and spec.evaluate:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -79,7 +80,7 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
 
     if target_name == "local":
         _check_local(options)
-        local = list_local(root)[:limit]
+        local = list_local(root, limit)
         documents = [_local_document(run) for run in local]
         rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run)] for run in local]
     else:
@@ -327,12 +328,13 @@ def _check_local(options: "dict[str, Any]") -> None:
     check_options(target_names.get("local"), options)
 
 
-def list_local(root: str | None) -> "list[Run]":
-    """Returns the runs on this machine; ends the program if there are none."""
+def list_local(root: str | None, limit: int | None = None) -> "list[Run]":
+    """Returns the latest runs on this machine; ends the program if there are none."""
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with refusing_errors():
-        return runs_lib.list_runs(runs_lib.find_roots(root), None if root else _warn)
+        found = runs_lib.iterate_runs(runs_lib.find_roots(root), None if root else _warn)
+        return list(itertools.islice(found, limit))
 
 
 def find_local(root: str | None, name: str | None) -> "Run":

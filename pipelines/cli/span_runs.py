@@ -13,7 +13,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import Data
-    from tfx_distribute.pipelines.targets.local.runs import Run
 
 # States of runs that are not repeated for the same span -> what they did. Those that
 # failed may succeed.
@@ -23,17 +22,19 @@ _ENDS = {"complete": "has read it", "stopped": "has rejected it; without --if-ne
 def find_run_of_newest(data: "Data", root: Path) -> str:
     """Describes the run that read or rejected the newest span; empty if none did."""
     from tfx_distribute.pipelines.spec import data_checks
+    from tfx_distribute.pipelines.targets.local import runs
 
     if not data.has_spans:
         refuse("--if-new: needs data with spans; write {YYYY}, {MM} and {DD}, or {SPAN} in the path of their source")
     try:
         newest = data_checks.choose_spans(data).names[-1]
-        known = _list_newest(root)
+        have_read_it = [run for run, read in runs.list_newest_spans(root) if read == newest]
+        for name in have_read_it:
+            state = runs.find([root], name).state
+            if state in _ENDS:
+                return f"{newest} is the newest, and run {name} {_ENDS[state]}"
     except ConfigurationError as error:
         refuse(str(error))
-    for run, read in known:
-        if run.state in _ENDS and read == newest:
-            return f"{newest} is the newest, and run {run.id} {_ENDS[run.state]}"
     return ""
 
 
@@ -45,12 +46,13 @@ def find_unread(data: "Data", root: Path) -> list[str]:
     """
     from tfx_distribute.components.example_gen import spans
     from tfx_distribute.pipelines.spec import data_checks
+    from tfx_distribute.pipelines.targets.local import runs
 
     if not data.has_spans or data.span not in ("", spans.SCHEDULED):
         return []
     path = data.source[1]
     try:
-        read = [spans.parse(path, name) for _, name in _list_newest(root)]
+        read = [spans.parse(path, name) for _, name in runs.list_newest_spans(root)]
         if not read:
             return []
         first = spans.parse(path, data_checks.choose_spans(data).names[0])
@@ -58,18 +60,6 @@ def find_unread(data: "Data", root: Path) -> list[str]:
     except Exception:  # of a storage, too: the run itself says so
         return []
     return [spans.name_of(path, number) for number in sorted(there) if max(read) < number < first]
-
-
-def _list_newest(root: Path) -> "list[tuple[Run, str]]":
-    """Returns the runs that have read spans, the latest first, each with its newest."""
-    from tfx_distribute.components.example_gen.names import NEWEST_SPAN
-    from tfx_distribute.pipelines.targets.local import runs
-    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
-
-    known = runs.list_runs([root]) if (root / runs.METADATA_FILE).is_file() else []
-    found = [(run, run.find("Examples")) for run in known if not run.id.startswith(COMPARISON)]
-    newest = [(run, examples.properties.get(NEWEST_SPAN)) for run, examples in found if examples]
-    return [(run, str(name)) for run, name in newest if name]
 
 
 def run_each(data: "Data", backfill: str) -> int:

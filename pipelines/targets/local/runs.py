@@ -6,9 +6,10 @@ Imports neither TFX nor TensorFlow. Works for cached nodes, and for runs that fa
 import contextlib
 import dataclasses
 import fcntl
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from ml_metadata import errors as metadata_errors
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
+from tfx_distribute.components.example_gen.names import NEWEST_SPAN
 from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.locks import LOCK_FILE
@@ -148,45 +150,83 @@ def find_roots(root: str | None) -> list[Path]:
 
 
 def list_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
-    """Returns all runs in some folders, the latest first.
+    """Returns all runs in some folders, as `iterate_runs` has them."""
+    return list(iterate_runs(roots, warn))
 
-    `warn` is called with a message for each folder that cannot be read, and the others
-    are listed. By default, such a folder raises a ConfigurationError.
+
+def iterate_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) -> Iterator[Run]:
+    """Yields the runs in some folders, the latest first.
+
+    Each takes about 10 ms to read, which happens when it is asked for. `warn` is called
+    with a message for each folder that cannot be read, and the others are listed. By
+    default, such a folder raises a ConfigurationError.
     """
-    runs: list[Run] = []
-    for root in roots:
-        try:
-            runs += _Store(root).list_runs()
-        except (metadata_errors.StatusError, RuntimeError) as error:
-            text = f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
-            if warn is None:
-                raise ConfigurationError(f"--root: {text}; write another --root") from error
-            warn(f"{text}; its runs are left out")
-    return sorted(runs, key=lambda run: run.started, reverse=True)
+    return (stored.read() for stored in _list_stored(roots, warn))
 
 
 def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | None = None) -> Run:
     """Finds a run, or raises a ConfigurationError if there is none, or several.
 
     `name` is the run's id, or the beginning of one, or the name of a pipeline for its
-    latest run; None for the latest run of all. `warn` is as for `list_runs`.
+    latest run; None for the latest run of all. `warn` is as for `iterate_runs`.
     """
     roots = list(roots)
-    runs = list_runs(roots, warn)
+    stored = _list_stored(roots, warn)
     where = ", ".join(map(str, roots))
-    if not runs:
+    if not stored:
         raise ConfigurationError(f"--root: there are no runs in {where}")
-    trained = [run for run in runs if not run.id.startswith(COMPARISON)] or runs  # the latest is one of them
+    trained = [each for each in stored if not each.id.startswith(COMPARISON)] or stored  # the latest is one of them
     if name is None:
-        return trained[0]
-    found = [run for run in runs if run.id == name] or [run for run in trained if run.pipeline == name][:1]
-    found = found or [run for run in runs if name and run.id.startswith(name)]
+        return trained[0].read()
+    found = [each for each in stored if each.id == name]
+    found = found or list(itertools.islice((each for each in trained if each.read_pipeline() == name), 1))
+    found = found or [each for each in stored if name and each.id.startswith(name)]
     if len(found) == 1:
-        return found[0]
-    shown = ", ".join(run.id for run in (found or runs)[:5])
+        return found[0].read()
+    shown = ", ".join(each.id for each in (found or stored)[:5])
     if found:
         raise ConfigurationError(f"RUN: {len(found)} runs begin with {name!r}: {shown}; write more of the id")
     raise ConfigurationError(f"RUN: there is no run {name!r} in {where}; the latest are {shown}")
+
+
+def list_newest_spans(root: Path) -> list[tuple[str, str]]:
+    """Returns the newest span that each run has read, by id, the latest run first.
+
+    Runs that have read none, and those of comparisons, are left out.
+    """
+    return _Store(root).list_newest_spans() if (root / METADATA_FILE).is_file() else []
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A run in a store, which has not been read."""
+
+    store: "_Store"
+    context: Any
+    locked_since: float | None
+
+    @property
+    def id(self) -> str:
+        return str(self.context.name)
+
+    def read(self) -> Run:
+        return self.store.read(self.context, self.locked_since)
+
+    def read_pipeline(self) -> str:
+        return self.store.read_pipeline(self.store.list_executions(self.context))
+
+
+def _list_stored(roots: Iterable[Path], warn: Callable[[str], None] | None) -> list[_Stored]:
+    stored: list[_Stored] = []
+    for root in roots:
+        try:
+            stored += _Store(root).list_stored()
+        except (metadata_errors.StatusError, RuntimeError) as error:
+            text = f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
+            if warn is None:
+                raise ConfigurationError(f"--root: {text}; write another --root") from error
+            warn(f"{text}; its runs are left out")
+    return sorted(stored, key=lambda each: each.context.create_time_since_epoch, reverse=True)
 
 
 class _Store:
@@ -201,15 +241,39 @@ class _Store:
         config.sqlite.filename_uri = str(root / METADATA_FILE)
         config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
         self._store = metadata_store.MetadataStore(config)
-        self._contexts = self._store.get_contexts_by_type("pipeline_run")
+        self._contexts = sorted(
+            self._store.get_contexts_by_type("pipeline_run"), key=lambda context: context.create_time_since_epoch
+        )
 
-    def list_runs(self) -> list[Run]:
-        contexts = sorted(self._contexts, key=lambda context: context.create_time_since_epoch)
+    def list_stored(self) -> list[_Stored]:
         locked_since = _read_lock(self._root)
-        return [self._read(context, locked_since if context is contexts[-1] else None) for context in contexts]
+        return [
+            _Stored(self, context, locked_since if context is self._contexts[-1] else None) for context in self._contexts
+        ]
 
-    def _read(self, context: Any, locked_since: float | None) -> Run:
-        executions = sorted(self._store.get_executions_by_context(context.id), key=lambda execution: execution.id)
+    def list_executions(self, context: Any) -> list[Any]:
+        return sorted(self._store.get_executions_by_context(context.id), key=lambda execution: execution.id)
+
+    def read_pipeline(self, executions: Sequence[Any]) -> str:
+        contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
+        return next((str(context.name) for context in contexts if context.type == "pipeline"), self._root.name)
+
+    def list_newest_spans(self) -> list[tuple[str, str]]:
+        found: dict[int, str] = {}
+        for examples in self._store.get_artifacts_by_type("Examples") if self._contexts else ():
+            if NEWEST_SPAN in examples.custom_properties:
+                contexts = self._store.get_contexts_by_artifact(examples.id)  # of runs that took it from the cache, too
+                found |= dict.fromkeys(
+                    [context.id for context in contexts], examples.custom_properties[NEWEST_SPAN].string_value
+                )
+        return [
+            (context.name, found[context.id])
+            for context in reversed(self._contexts)
+            if context.id in found and not context.name.startswith(COMPARISON)
+        ]
+
+    def read(self, context: Any, locked_since: float | None) -> Run:
+        executions = self.list_executions(context)
         names = {execution.id: self._node_name(execution.id) for execution in executions}
         nodes = [self._to_node(execution, names[execution.id]) for execution in executions]
         started = context.create_time_since_epoch / 1000
@@ -217,12 +281,11 @@ class _Store:
         properties = _read_properties(trainer.custom_properties) if trainer else {}
         state = _find_state([node.state for node in nodes], started, locked_since)
         last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
-        contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
         folder = self._root / "logs" / context.name
         logs = folder if folder.is_dir() else None
         run = Run(
             id=context.name,
-            pipeline=next((other.name for other in contexts if other.type == "pipeline"), self._root.name),
+            pipeline=self.read_pipeline(executions),
             root=self._root,
             state=state,
             started=started,

@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch) -> Run:
     (logs / "trial-1").mkdir(parents=True)
     (logs / "trial-1" / "chief-0.log").write_bytes(b"step 1\n\xff\n")
     made = Run(logs.name, "digits", tmp_path, "failed", 1769860800.0, 83.0, (), logs=logs)
-    monkeypatch.setattr(runs, "list_local", lambda root: [made])
+    monkeypatch.setattr(runs, "list_local", lambda root, limit: [made])
     monkeypatch.setattr(runs, "find_local", lambda root, name: made)
     return made
 
@@ -66,7 +66,7 @@ def finish(run, monkeypatch, state="complete", **blessing) -> Run:
     """Makes the run one whose Evaluator has written a blessing; commands find it."""
     artifact = Artifact(ArtifactInfo("Evaluator", "blessing", "ModelBlessing", 1, "/gone"), blessing)
     made = dataclasses.replace(run, state=state, artifacts=(artifact,))
-    monkeypatch.setattr(runs, "list_local", lambda root: [made])
+    monkeypatch.setattr(runs, "list_local", lambda root, limit: [made])
     monkeypatch.setattr(runs, "find_local", lambda root, name: made)
     return made
 

@@ -132,6 +132,37 @@ def test_names_of_runs(store):
             runs.find([store.root], name)
 
 
+def test_runs_are_read_when_they_are_asked_for(store, monkeypatch):
+    """A pipeline of each hour has hundreds of them after a month."""
+    read, reading = [], runs._Store.read
+
+    def counted(self, context, locked_since):
+        read.append(context.name)
+        return reading(self, context, locked_since)
+
+    monkeypatch.setattr(runs._Store, "read", counted)
+    assert next(runs.iterate_runs([store.root])).id == FIRST
+    assert runs.find([store.root], OLD).id == OLD
+    assert runs.find([store.root], "digits").id == FIRST
+    assert read == [FIRST, OLD, FIRST]
+
+
+def test_newest_span_that_each_run_has_read(store, tmp_path):
+    assert runs.list_newest_spans(store.root) == []
+    assert runs.list_newest_spans(tmp_path / "new") == []
+    day = store.artifact("Examples", tmp_path, newest_span="2026-11-25")
+    store.node(SECOND, "ExampleGen", State.COMPLETE, {"examples": day})
+    store.node("20260131-140000-000000", "ExampleGen", State.CACHED, {"examples": day})
+    store.node("compare-20260131-150000-000000", "ExampleGen", State.CACHED, {"examples": day})
+    later = store.artifact("Examples", tmp_path, newest_span="2026-11-26")
+    store.node("20260131-160000-000000", "ExampleGen", State.COMPLETE, {"examples": later})
+    assert runs.list_newest_spans(store.root) == [
+        ("20260131-160000-000000", "2026-11-26"),
+        ("20260131-140000-000000", "2026-11-25"),
+        (SECOND, "2026-11-25"),
+    ]
+
+
 def test_places_without_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=r"--root: there are no runs in runs/; write the folder"):

@@ -253,9 +253,10 @@ class BaseModelSpec(SpecModel):
     """Pattern for parts of the base model's paths -> their new name. The first one that
     matches a weight counts."""
     vocabularies: dict[str, str | FirstRow] = Field(default_factory=dict)
-    """Pattern of an embedding -> `vocab_filename` of the vocabulary that its rows
-    belong to: rows are taken over entry by entry. `{user_id: 1}` in place of `user_id`
-    says that its first entry has row 1, as in a model that looks up `ids + 1`."""
+    """Pattern of an embedding, or of the layer whose outputs are classes ->
+    `vocab_filename` of the vocabulary that its rows or outputs belong to: they are
+    taken over entry by entry. `{user_id: 1}` in place of `user_id` says that its first
+    entry has row 1, as in a model that looks up `ids + 1`."""
     mismatch: Literal["fail", "skip"] = "fail"
     """With `fail`, a base model that differs is refused, with a list of the
     differences; `skip` takes the weights that correspond, and leaves the others as

@@ -218,15 +218,17 @@ class WarmStartResult:
     Attributes:
       weights_taken: Number of weights (kernels, biases, ...) that it gave the model.
       weights_skipped: Number of the model's weights that it did not give.
-      entries_taken: Number of vocabulary entries whose rows it gave, in all weights
-        that `vocabularies` names.
+      entries_taken: Number of entries whose rows it gave, in all vocabularies that
+        `vocabularies` names.
       entries_new: Number of those entries that its vocabularies do not have.
+      moved: Files of other vocabularies whose entries had other numbers there.
     """
 
     weights_taken: int
     weights_skipped: int
     entries_taken: int = 0
     entries_new: int = 0
+    moved: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

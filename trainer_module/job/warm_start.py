@@ -29,9 +29,10 @@ class WarmStart:
       freeze: Patterns of layers that are not trained, nor what is in them.
       rename: Pattern for parts of the base model's paths -> their new name. The first
         one that matches a weight counts.
-      vocabularies: Pattern of an embedding -> `vocab_filename` of the vocabulary that
-        its rows belong to; or, if the first entry is not in row 0, a mapping of that
-        name -> the row of the first entry.
+      vocabularies: Pattern of an embedding, or of the layer whose outputs are classes
+        -> `vocab_filename` of the vocabulary that its rows or outputs belong to; or, if
+        the first entry is not in row 0, a mapping of that name -> the row of the first
+        entry.
       mismatch: With `fail`, a base model that differs is refused; with `skip`, the
         weights that correspond are taken.
 

@@ -41,12 +41,17 @@ from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
 from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.sidecar_evaluator import SidecarCheckpointWriter
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
-from tfx_distribute.trainer_module.reporting.progress import Reporter
+from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.state.base_model import warm_start
 from tfx_distribute.trainer_module.state.best_model import BestModel, check_metric
 from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position, describe_settings
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.user_code import callbacks as callbacks_lib
+
+_MOVED = (
+    "base_model: entries of {} had other numbers in its transform, so a layer takes over what it has learned of others; "
+    "name the embeddings, and the layer whose outputs are the classes, in base_model.vocabularies"
+)
 
 
 def train(
@@ -152,6 +157,8 @@ class _Training:
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
         self._reporter.enter("reading the base model")
         self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform, self._strategy)
+        if self._is_chief and self._base_model and self._base_model.moved:
+            self._reporter.report(Progress("start", message=_MOVED.format(", ".join(self._base_model.moved))))
 
     def start_callbacks(self, at_end: contextlib.ExitStack) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""

@@ -2,11 +2,12 @@
 
 Transform writes the entries of a vocabulary in the order of their frequency, so a row
 may be another entry's after a run on new data, even if the number of rows is the same.
+So may an output of the last layer, if the label is a text.
 """
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,27 +24,44 @@ class Vocabularies:
     """The entries that the rows of a weight belong to.
 
     Attributes:
+      file: Name of the file that has them.
       old: Entries of the base model's weight.
       new: Entries of the model's weight.
       first: Row of the first entry, in both.
     """
 
+    file: str
     old: list[bytes]
     new: list[bytes]
     first: int
+
+    def find_axis(self, name: str, shape: Sequence[int], base_shape: Sequence[int]) -> int | None:
+        """Returns the dimension of a weight that has the entries; None if none does.
+
+        They are the rows of an embedding, and of other weights such as a table of the
+        model's own. A `kernel` or `bias` has exactly as many outputs as there are
+        entries, or else as many inputs.
+        """
+        if name not in ("kernel", "bias"):
+            return 0
+        ends = self.first + len(self.new), self.first + len(self.old)
+        fitting = [axis for axis in range(len(shape)) if (shape[axis], base_shape[axis]) == ends]
+        return fitting[-1] if fitting else None
 
     @property
     def num_known(self) -> int:
         """Number of entries that both have."""
         return len({*self.old} & {*self.new})
 
-    def move_rows(self, path: str, rows: np.ndarray, value: np.ndarray) -> np.ndarray:
-        """Returns the initial rows of a weight with those of known entries replaced.
+    def move_rows(self, path: str, initial: np.ndarray, value: np.ndarray, axis: int) -> np.ndarray:
+        """Returns a weight's initial value with the rows of known entries replaced.
 
-        Rows before and after those of the vocabulary, for padding and for entries
-        outside of it, are taken over one by one. Raises ConfigurationError if the
-        weight has fewer rows than its vocabulary has entries.
+        Rows are what the weight has along `axis`. Those before and after the rows of
+        the vocabulary, for padding and for entries outside of it, are taken over one by
+        one. Raises ConfigurationError if the weight has fewer rows than its vocabulary
+        has entries.
         """
+        rows, value = np.moveaxis(initial.copy(), axis, 0), np.moveaxis(value, axis, 0)
         old_end, new_end = self.first + len(self.old), self.first + len(self.new)
         for end, num_rows, owner in ((old_end, len(value), "base model"), (new_end, len(rows), "model")):
             if num_rows < end:
@@ -55,9 +73,8 @@ class Vocabularies:
         origins = {row: old_row[entry] for row, entry in enumerate(self.new, self.first) if entry in old_row}
         origins |= {row: row for row in range(self.first)}
         origins |= dict(zip(range(new_end, len(rows)), range(old_end, len(value)), strict=False))
-        rows = rows.copy()
         rows[list(origins)] = value[list(origins.values())]
-        return rows
+        return np.moveaxis(rows, 0, axis)
 
 
 def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) -> Vocabularies:
@@ -83,7 +100,24 @@ def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) 
         raise ConfigurationError(
             f"base_model.vocabularies: {base_model} has no vocabulary {name!r}; it has {', '.join(sorted(names)) or 'none'}"
         )
-    return Vocabularies(_read_entries(old_file), _read_entries(new_file), first)
+    return Vocabularies(old_file.rpartition("/")[2], _read_entries(old_file), _read_entries(new_file), first)
+
+
+def find_moved(base_model: str, transform_output: Any) -> list[str]:
+    """Returns the files of vocabularies whose entries have other numbers than before.
+
+    Those of the base model are in the assets of its folder.
+    """
+    names = tf.io.gfile.listdir(f"{base_model}/assets") if tf.io.gfile.isdir(f"{base_model}/assets") else []
+    assets = f"{transform_output.transform_savedmodel_dir}/assets" if transform_output else ""
+    moved = []
+    for name in sorted(names):
+        if assets and tf.io.gfile.exists(f"{assets}/{name}"):
+            old, new = _read_entries(f"{base_model}/assets/{name}"), _read_entries(f"{assets}/{name}")
+            numbers = {entry: number for number, entry in enumerate(new)}
+            if any(numbers.get(entry, number) != number for number, entry in enumerate(old)):
+                moved.append(name)
+    return moved
 
 
 def _read_entries(file: str) -> list[bytes]:

@@ -72,18 +72,31 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
     weights = model_weights.list_weights(model)
     names = [weight.path if has_paths else weight.variable_name for weight in weights]
     found = matching.match(base, weights, names, model_weights.automatic_names(model))
-    rows: dict[str, vocabularies.Vocabularies] = {}  # path of a weight -> the entries that its rows belong to
+    rows: dict[str, tuple[vocabularies.Vocabularies, int]] = {}  # path of a weight -> its entries, and their dimension
     for pattern, rule in settings.vocabularies.items():
-        paths = [weight.path for weight in weights if matches(pattern, weight.path)]
-        if not paths:
+        if not any(matches(pattern, weight.path) for weight in weights):
             raise ConfigurationError(
                 f"base_model.vocabularies: {pattern!r} matches no weight: {_describe(path, base, weights)}"
             )
-        rows |= dict.fromkeys(paths, vocabularies.read(rule, path, transform_output))
+        entries = vocabularies.read(rule, path, transform_output)
+        named = [pair for pair in found.pairs if matches(pattern, pair[0].path)]
+        axes = {
+            weight.path: (entries, axis)
+            for weight, other in named
+            if (axis := entries.find_axis(weight.path.rpartition("/")[2], weight.shape, other.shape)) is not None
+        }
+        if named and not axes:
+            shapes = ", ".join(f"{weight.path} {list(weight.shape)}" for weight, _ in named)
+            raise ConfigurationError(
+                f"base_model.vocabularies: {rule!r} has {len(entries.old)} entries in the base model and "
+                f"{len(entries.new)} now, but {pattern!r} as many inputs or outputs of neither: {shapes}"
+            )
+        rows |= axes
     fitting = [
         (weight, other)
         for weight, other in found.pairs
-        if weight.shape == other.shape or (weight.path in rows and weight.shape[1:] == other.shape[1:])
+        if weight.shape == other.shape
+        or (weight.path in rows and _differ_only(weight.shape, other.shape, rows[weight.path][1]))
     ]
     if not fitting:
         raise ConfigurationError(
@@ -94,20 +107,31 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
     if differences and settings.mismatch == "fail":
         raise ConfigurationError(
             f"base_model: {path} differs from the model: {'; '.join(differences)}. Write mismatch: skip to take the other "
-            "weights and train these from scratch; rename for layers with new names; or vocabularies for embeddings whose "
-            "vocabulary has changed"
+            "weights and train these from scratch; rename for layers with new names; or vocabularies for embeddings and "
+            "outputs whose vocabulary has changed"
         )
     for difference in differences:
         LOGGER.info("base_model: skipped %s", difference)
-    known = new = 0
     for weight, base_weight in fitting:
         value = base_weight.read()
         if weight.path in rows:
-            entries = rows[weight.path]
-            value = entries.move_rows(weight.path, weight.read(), value)
-            known, new = known + entries.num_known, new + len(entries.new) - entries.num_known
+            entries, axis = rows[weight.path]
+            value = entries.move_rows(weight.path, weight.read(), value, axis)
         weight.assign(value, strategy)
-    return WarmStartResult(len(fitting), len(weights) - len(fitting), known, new)
+    moved = [rows[weight.path][0] for weight, _ in fitting if weight.path in rows]
+    used = {entries.file: entries for entries in moved}
+    known = sum(entries.num_known for entries in used.values())
+    return WarmStartResult(
+        len(fitting),
+        len(weights) - len(fitting),
+        known,
+        sum(len(entries.new) for entries in used.values()) - known,
+        [file for file in vocabularies.find_moved(path, transform_output) if file not in used],
+    )
+
+
+def _differ_only(shape: Sequence[int], other: Sequence[int], axis: int) -> bool:
+    return [*shape[:axis], *shape[axis + 1 :]] == [*other[:axis], *other[axis + 1 :]]
 
 
 def _reset_averages(optimizer: Any, model: tf.keras.Model) -> None:

@@ -196,6 +196,33 @@ def test_rows_of_a_vocabulary_move_with_their_entries(tmp_path):
     np.testing.assert_array_equal(weights(model)["words/embeddings"], [c, initial[1], a, initial[3], b, other, initial[6]])
 
 
+def test_outputs_of_classes_move_with_them(tmp_path):
+    """Also where the hidden layer has as many units as there are classes."""
+    old = make_model(2, rows=4)
+    old.layers[-1].bias.assign([1.0, 2.0])
+    old.save(tmp_path / "old", save_format="tf")
+    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "old" / "assets" / "words_file").write_text("yes\nno\n")
+    transform_output = write_transform(tmp_path / "new", "no\nyes\n")
+    model = make_model(2, rows=4)
+    result = start(model, tmp_path / "old", transform_output, vocabularies={"head": "words"})
+    assert (result.weights_taken, result.entries_taken, result.moved) == (5, 2, [])
+    before, after = weights(old), weights(model)
+    np.testing.assert_array_equal(after["head/bias"], [2.0, 1.0])
+    np.testing.assert_array_equal(after["head/kernel"], before["head/kernel"][:, ::-1])
+    np.testing.assert_array_equal(after["hidden0/kernel"], before["hidden0/kernel"])
+    assert start(model, tmp_path / "old", transform_output).moved == ["words_file"], "which nobody has named"
+    assert start(model, tmp_path / "old", write_transform(tmp_path / "same", "yes\nno\nmaybe\n")).moved == []
+    wide = make_model(5, rows=4)
+    wide.save(tmp_path / "wide", save_format="tf")
+    (tmp_path / "wide" / "assets").mkdir(exist_ok=True)
+    (tmp_path / "wide" / "assets" / "words_file").write_text("a\nb\nc\n")
+    with pytest.raises(
+        ConfigurationError, match=r"3 entries .* and 2 now, but 'hidden0' as many .* neither: hidden0/kernel"
+    ):
+        start(make_model(5, rows=4), tmp_path / "wide", transform_output, vocabularies={"hidden0": "words"})
+
+
 def test_rows_may_start_after_those_for_padding(tmp_path):
     """A model that looks up `ids + 1` has the first entry in row 1."""
     old = make_model(5, rows=5)  # padding, a b c and one for other words

@@ -16,6 +16,7 @@ from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from tfx_distribute.components.evaluator import baseline, batch_extractors, batches, extractors, report
 from tfx_distribute.components.report import artifact_types, thresholds
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 UNUSABLE_BASELINE = "unusable_baseline"
 REPORT = "report"
@@ -47,6 +48,9 @@ class Executor(executor.Executor):
         The inputs are examples, model and, if there is one, baseline_model, and those
         of `REPORT_INPUTS`; the outputs are evaluation and blessing, and with a report
         those of `REPORT_OUTPUTS`.
+
+        Raises:
+          ConfigurationError: No example has the features of a slice.
         """
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
@@ -56,6 +60,7 @@ class Executor(executor.Executor):
         # all values of the batch unless NumPy shortens them.
         with computing, np.printoptions(threshold=0):
             super().Do(input_dict, output_dict, exec_properties_of_tfx)
+        _check_slices(input_dict, output_dict, exec_properties)
         blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)
         if exec_properties.get(REPORT):
             try:
@@ -157,6 +162,29 @@ def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_
         if spec.is_baseline and examples:
             return baseline.find_problem(_find_saved_model(models[0]), spec, examples, _find_saved_model(new_models[0]))
     return ""
+
+
+def _check_slices(
+    input_dict: dict[str, list[types.Artifact]],
+    output_dict: dict[str, list[types.Artifact]],
+    exec_properties: dict[str, Any],
+) -> None:
+    """Checks that there are examples of each kind of slice: TFMA leaves the others out.
+
+    The model would be blessed without the thresholds on a slice whose name is wrong.
+    """
+    config = _read_config(exec_properties)
+    specs = [spec for spec in config.slicing_specs if spec.feature_keys] if config else []
+    if not specs or not baseline.read_examples(_find_example_files(input_dict, exec_properties)):
+        return
+    metrics = tfma.load_metrics(artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY]))
+    found = {frozenset(key.column for key in each.slice_key.single_slice_keys) for each in metrics}
+    for spec in specs:
+        if {*spec.feature_keys, *spec.feature_values} not in found:
+            raise ConfigurationError(
+                f"evaluate.slices: no evaluated example has {' and '.join(map(repr, spec.feature_keys))}; write features of "
+                "the examples, before or after the transform"
+            )
 
 
 def _find_saved_model(model: types.Artifact) -> str:

@@ -117,7 +117,7 @@ def _describe_difference(columns: Mapping[str, str], expected: Mapping[str, str]
 def to_features(batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
     """Converts a record batch to lists of int64, float32 or bytes.
 
-    A null becomes a null list, and a single value becomes a list of one.
+    A null or an empty list becomes a null list, and a single value a list of one.
 
     Raises:
       DataError: A value does not fit. The message names file and column.
@@ -159,13 +159,14 @@ def _describe_type(column: pa.DataType) -> str | None:
 def _to_lists(array: pa.Array) -> pa.Array:
     if types.is_null(array.type):
         return pa.nulls(len(array))
-    is_present = array.is_valid().to_numpy(zero_copy_only=False)
-    lengths, values = is_present.astype(np.int64), array.drop_null()
     if _is_list(array.type):
-        lengths[is_present] = pc.list_value_length(values).to_numpy(zero_copy_only=False)
-        values = values.flatten()
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        values, is_present = array.drop_null().flatten(), lengths > 0
         if values.null_count:
             raise DataError("a null inside a list, which a tf.Example cannot hold; remove or replace it")
+    else:
+        values, is_present = array.drop_null(), array.is_valid().to_numpy(zero_copy_only=False)
+        lengths = is_present.astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     return pa.LargeListArray.from_arrays(
         pa.array(offsets, pa.int64(), mask=np.append(~is_present, False)),  # null offset: null list

@@ -19,7 +19,11 @@ from tfx_distribute.components.example_validator import rules as rules_lib
 from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE
 
 _OF_SCHEMA = "write what is new into the schema with `tfx-distribute schema accept`, or "
-_ADVICE = "If the data are right, {}let one run pass with -p stop_on_anomalies=false; later runs are compared with its data"
+_ONE_RUN = "let one run pass with -p stop_on_anomalies=false; later runs are compared with its data"
+_REQUIRE = (
+    "leave out examples without a value with data.require (-p stop_on_anomalies=false does not help against gaps: "
+    "Transform or the Trainer may fail)"
+)
 
 
 class Executor(executor.Executor):
@@ -55,7 +59,7 @@ class Executor(executor.Executor):
         output.split_names, output.span = artifact_utils.encode_split_names(splits), statistics.span
         by_split = {split: stats_artifact_utils.load_statistics(statistics, split).proto() for split in splits}
         baseline = input_dict.get(names.BASELINE)
-        lines, blessed, is_schema_outdated = rules_lib.describe_unknown(schema, rules), {}, False
+        lines, blessed, kinds = rules_lib.describe_unknown(schema, rules), {}, set()
         for split, proto in by_split.items():
             anomalies = tfdv.validate_statistics(
                 proto,
@@ -65,7 +69,7 @@ class Executor(executor.Executor):
             )
             for feature, reason in rules_lib.apply(anomalies, rules):
                 lines.append(f"{feature or 'all examples'} ({split}): {reason.description.strip()}")
-                is_schema_outdated |= reason.type not in rules_lib.COMPARED
+                kinds.add(reason.type)
             _write(output.uri, split, proto, anomalies)
             blessed[split] = int(not anomalies.anomaly_info and not anomalies.HasField("dataset_anomaly_info"))
         output.set_json_value_custom_property(executor.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
@@ -74,9 +78,9 @@ class Executor(executor.Executor):
             # TFX removes the output of a node that fails.
             io_utils.copy_dir(output.uri, names.stopped_folder(output.uri))
             message = "\n  ".join(["the data were rejected, and the run stopped before training:", *lines])
-            advice = _ADVICE.format(_OF_SCHEMA if is_schema_outdated else "")
+            advice = f"{_OF_SCHEMA if kinds - rules_lib.COMPARED else ''}{_REQUIRE if kinds & rules_lib.GAPS else _ONE_RUN}"
             result.execution_result.code = names.STOPPED
-            result.execution_result.result_message = f"{message}\n{advice}"
+            result.execution_result.result_message = f"{message}\nIf the data are right, {advice}"
             return result
         for line in lines:
             logging.warning("%s", line)

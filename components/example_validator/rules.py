@@ -11,11 +11,14 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 FAIL, WARN = "fail", "warn"
 ALL_FEATURES = "*"
 _TYPE = anomalies_pb2.AnomalyInfo.Type
-# A training on such data fails, or takes every value for a missing one.
-_MISSING_OR_WRONG_TYPE = {
+GAPS = {
     _TYPE.FEATURE_TYPE_NOT_PRESENT,
     _TYPE.INVALID_FEATURE_SHAPE,  # has gaps, and had none
     _TYPE.SCHEMA_MISSING_COLUMN,
+}
+# A training on such data fails, or takes every value for a missing one.
+_MISSING_OR_WRONG_TYPE = {
+    *GAPS,
     _TYPE.UNEXPECTED_DATA_TYPE,
     _TYPE.NO_DATA_IN_SPAN,
     *(number for name, number in _TYPE.items() if name.endswith(("_NOT_INT", "_NOT_STRING", "_NOT_FLOAT", "_INT_EXPECTED"))),

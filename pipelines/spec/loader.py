@@ -53,7 +53,7 @@ def parse_parameters(arguments: Iterable[str]) -> dict[str, Scalar]:
     parse_parameters(["epochs=3", "rate=1e-3"])  # {"epochs": 3, "rate": 0.001}
     ```
 
-    Raises a ConfigurationError for a value that is a list, a mapping or null.
+    Raises a ConfigurationError for a value that is a list or null.
     """
     parameters: dict[str, Scalar] = {}
     for argument in arguments:

@@ -87,8 +87,8 @@ def parse(text: str) -> Document:
 def parse_scalar(text: str) -> Scalar:
     """Parses a single YAML value: a number, true or false, or text.
 
-    Anything in quotes is text. Text that YAML would cut at a comment or a line break is
-    kept whole.
+    Anything in quotes is text, and so is a mapping. Text that YAML would cut at a
+    comment or a line break is kept whole.
 
     ```python
     parse_scalar("1e3")  # 1000.0
@@ -97,7 +97,7 @@ def parse_scalar(text: str) -> Scalar:
     ```
 
     Raises:
-      ValueError: The value is null, a list or a mapping, or is not valid Unicode.
+      ValueError: The value is null or a list, or is not valid Unicode.
     """
     if _NOT_TEXT.search(text):
         raise ValueError("is not valid text in the encoding of the terminal")
@@ -108,6 +108,8 @@ def parse_scalar(text: str) -> Scalar:
     except (TextError, RecursionError):
         return text
     if node is None or text[node.start_mark.index : node.end_mark.index] != text.strip():
+        return text
+    if isinstance(node, yaml.MappingNode):  # such as `1: 2.5`, weights of classes
         return text
     value = _Converter(loader, {}).convert(node, ())
     if not isinstance(value, Scalar):

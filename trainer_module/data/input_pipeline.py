@@ -235,8 +235,8 @@ class InputPipeline:
                 return (inputs,)
             label, *weights = targets
             weights = [tf.nest.map_structure(_as_weight, weight) for weight in weights]
-            if weights_of_classes:
-                weights.append(_weights_by_class(label, weights_of_classes))
+            if weights_of_classes:  # then there is one label, and one weight at most
+                weights = [*map(_get_only, weights), _weights_by_class(_get_only(label), weights_of_classes)]
             return (inputs, label, functools.reduce(_multiply_by_example, weights)) if weights else (inputs, label)
 
         def parse_to_train(number: tf.Tensor, serialized: tf.Tensor) -> tuple[tuple[Any, ...], Any]:
@@ -261,6 +261,11 @@ def _example_seeds(serialized: tf.Tensor, passes: tf.Tensor, seed: int) -> tf.Te
     """
     of_pass = tf.constant(seed << 30, tf.int64) + tf.cast(passes, tf.int64)
     return tf.stack([of_pass, tf.strings.to_hash_bucket_fast(serialized, 2**62)], 1)
+
+
+def _get_only(value: Any) -> tf.Tensor:
+    """Returns a tensor, or that of the only output."""
+    return next(iter(value.values())) if isinstance(value, Mapping) else value
 
 
 def _as_weight(value: tf.Tensor) -> tf.Tensor:

@@ -49,10 +49,10 @@ def check(label: FeatureNames | None, example_weight: FeatureNames | None, class
             f"{'example_weight' if example_weight else 'class_weight'}: there is no label, so Keras computes no loss to "
             "weigh; leave it out, and read the weight in the model"
         )
-    if class_weight and outputs:
+    if class_weight and len(outputs) > 1:
         raise ConfigurationError(
-            "class_weight: label names outputs, and Keras weighs the classes of a single label only; leave it out, and "
-            "write example_weight"
+            "class_weight: label names several outputs, and Keras weighs the classes of a single label only; leave it out, "
+            "and write example_weight"
         )
     if isinstance(example_weight, Mapping) and set(example_weight) != outputs:
         raise ConfigurationError(

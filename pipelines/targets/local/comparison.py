@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tfx_distribute.pipelines.targets.local.runs import Run
+from tfx_distribute.components.example_gen.names import SPANS
+from tfx_distribute.pipelines.targets.local.runs import Artifact, Run
 
 if TYPE_CHECKING:
     from tfx_distribute.components.report.data import Evaluation
@@ -39,10 +40,20 @@ class Comparison:
 def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing: Sequence[str] = ()) -> Comparison:
     """Compares runs, with the metrics of each as `read_metrics` returns them."""
     parameters = [
-        {**run.parameters, **{f"hparams.{name}": value for name, value in run.hparams.items()}, "module": run.module or None}
+        {
+            **run.parameters,
+            **{f"hparams.{name}": value for name, value in run.hparams.items()},
+            "module": run.module or None,
+            "spans": _read_property(run.find("Examples"), SPANS),
+            "base_model": _read_property(run.model, "base_model"),
+        }
         for run in runs
     ]
     return Comparison(tuple(run.id for run in runs), find_differences(parameters), find_differences(metrics), tuple(missing))
+
+
+def _read_property(artifact: Artifact | None, name: str) -> Any:
+    return artifact and artifact.properties.get(name)
 
 
 def find_differences(values: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:

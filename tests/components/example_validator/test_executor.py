@@ -75,6 +75,7 @@ def test_missing_columns_and_wrong_types_stop_a_run(validate, train, message):
     result, output = validate(train=train, eval=GOOD)
     assert result.code == names.STOPPED
     assert result.result_message.splitlines()[1].strip().startswith(message)
+    assert ("data.require" in result.result_message) == ("Expected data" not in message), "it helps against gaps alone"
     kept = features.read_anomalies(names.stopped_folder(output.uri))
     assert {(anomaly.split, anomaly.severity) for anomaly in kept} == {("train", "error")}
 

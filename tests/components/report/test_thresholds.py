@@ -24,6 +24,7 @@ from tfx_distribute.components.report import thresholds
 from tfx_distribute.pipelines.spec.pipeline import Change, Metric
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.pipelines.targets.local import results
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 NAN, INF = math.nan, math.inf
 LOSS = "MeanSquaredError"
@@ -389,6 +390,9 @@ def test_slices_have_texts_in_place_of_ids(tmp_path):
         executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)
         names = {slice_.name for slice_ in report_evaluation.read(evaluation.uri).slices}
         assert names == {"", *(f"company={name}, hour={hour}" for name in ("Yellow", "Blue") for hour in (10, 11))}
+    properties["eval_config"] = properties["eval_config"].replace('"hour"', '"huor"')
+    with pytest.raises(ConfigurationError, match="evaluate.slices: no evaluated example has 'company' and 'huor'"):
+        executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)
 
 
 @pytest.mark.e2e

@@ -173,6 +173,11 @@ def test_numbers_are_those_of_yaml_1_2(write, text, value):
     assert loader.parse_parameters([f"rate={text}"]) == {"rate": value}
 
 
+def test_a_mapping_is_text_on_the_command_line():
+    assert loader.parse_parameters(["class_weight=1: 2.5"]) == {"class_weight": "1: 2.5"}
+    assert loader.parse_parameters(["class_weight={0: 1, 1: 2}"]) == {"class_weight": "{0: 1, 1: 2}"}
+
+
 def test_what_is_no_yaml_or_no_file(write, tmp_path):
     assert "not valid YAML" in problem(write("a: [1\n"))
     assert "a pipeline is a mapping with the keys name, module" in problem(write("- 1\n"))

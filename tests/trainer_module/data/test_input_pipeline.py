@@ -439,11 +439,13 @@ def test_weights_of_examples_and_of_steps_of_sequences(tmp_path, steps, class_we
         f'feature {{ name: "weight" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: {steps} }} }} }}'
     )
     split = Split((file,), 2)
-    data = TrainingData(split, split, "label", None, str(tmp_path / "schema.pbtxt"), example_weight="weight")
     options = TrainingOptions(2, epochs=1, class_weight=class_weight)
-    (_, label, weights), _ = next(iter(feed(data, options).train(reader(0, 1), first_step=0)))
-    order = np.argsort(label.numpy().ravel())
-    np.testing.assert_allclose(weights.numpy()[order], expected)
+    for names in (("label", "weight"), ({"out": "label"}, {"out": "weight"})):
+        data = TrainingData(split, split, names[0], None, str(tmp_path / "schema.pbtxt"), example_weight=names[1])
+        (_, *targets), _ = next(iter(feed(data, options).train(reader(0, 1), first_step=0)))
+        label, weights = (next(iter(each.values())) if isinstance(each, dict) else each for each in targets)
+        order = np.argsort(label.numpy().ravel())
+        np.testing.assert_allclose(weights.numpy()[order], expected)
 
 
 @pytest.mark.parametrize(

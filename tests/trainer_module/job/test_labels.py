@@ -26,6 +26,7 @@ def test_names_survive_as_text(features, names):
         ("digit", None, ""),
         ("digit", "weight", "1: 2"),
         (None, None, ""),
+        ({"a": "digit"}, "weight", "1: 2"),
         ({"a": "digit"}, "weight", ""),
         ({"a": "digit", "b": "is_even"}, "weight", ""),
         ({"a": "digit", "b": "is_even"}, {"b": "weight", "a": "weight"}, ""),
@@ -41,7 +42,7 @@ def test_labels_that_go_with_weights(label, example_weight, class_weight):
         ({}, None, "", "^label: it names no output; write"),
         (None, "weight", "", "^example_weight: there is no label"),
         (None, None, "1: 2", "^class_weight: there is no label"),
-        ({"a": "digit", "b": "is_even"}, None, "1: 2", "^class_weight: label names outputs"),
+        ({"a": "digit", "b": "is_even"}, None, "1: 2", "^class_weight: label names several outputs"),
         ("digit", {"a": "weight"}, "", "^example_weight: it is for the outputs a, and label is for none; write"),
         (
             {"a": "x", "b": "y"},

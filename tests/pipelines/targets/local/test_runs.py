@@ -324,9 +324,15 @@ def test_comparison(store):
     metrics, missing = comparison.read_metrics(first)
     assert (metrics, missing) == ({"training_loss": 0.5}, ())
     compared = comparison.compare([first, old], [metrics, {"training_loss": 0.5, "AUC": 0.9}])
-    changed_module = Difference("module", ("y", None))
-    assert compared.parameters == (Difference("epochs", (2, 1)), Difference("hparams.units", (32, 16)), changed_module)
+    parameters = [Difference("epochs", (2, 1)), Difference("hparams.units", (32, 16)), Difference("module", ("y", None))]
+    assert compared.parameters == tuple(parameters)
     assert compared.metrics == (Difference("AUC", (None, 0.9)),)
+    day = store.artifact("Examples", "data", spans="2026-11-25")
+    store.node(SECOND, "CsvExampleGen", State.COMPLETE, {"examples": day})
+    model = store.artifact("Model", "model", base_model="models/7")
+    store.node(SECOND, "Trainer", State.COMPLETE, {"model": model, "model_run": store.artifact("ModelRun", "run")})
+    other_data = comparison.compare([first, runs.find([store.root], SECOND)], [{}, {}]).parameters[-2:]
+    assert other_data == (Difference("spans", (None, "2026-11-25")), Difference("base_model", (None, "models/7")))
 
 
 def test_hyperparameters_are_those_that_a_search_has_found(store, tmp_path):

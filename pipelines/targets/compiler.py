@@ -147,11 +147,13 @@ def _check_user_module(component: base_node.BaseNode, root: str) -> None:
         isinstance(each, udf_utils.UserModuleFilePipDependency) and component.exec_properties.get(each.module_file_key)
         for each in dependencies
     )
-    if has_file and "://" in root and not root.startswith("gs://"):
+    if has_file and not root.startswith("gs://"):
+        problem = "which it cannot" if "://" in root else "where no step finds it"
         raise ConfigurationError(
-            f"{component.id}.module_file: TFX would write a package of it to {root} when it compiles, which it cannot; name "
-            "the function instead, such as build_model='model.build_model' or preprocessing_fn='model.preprocessing_fn', "
-            "and have the module in the image"
+            f"{component.id}.module_file: TFX would write a package of it to the pipeline_root {root} when it compiles, "
+            f"{problem}; name the function instead, such as build_model='model.build_model' or "
+            "preprocessing_fn='model.preprocessing_fn', and have the module in the image; or make the pipeline with a "
+            "pipeline_root at gs://"
         )
 
 

@@ -59,7 +59,7 @@ class _DataFilesExampleGen(FileBasedExampleGen):
             out; the property `left_out` of the output says how many.
           window: Number of spans to read; the property `spans` of the output says
             which they are.
-          skip_missing: True if spans inside the window may be missing.
+          skip_missing: True if spans inside the window may be missing, or lack columns.
           span: The last span, such as `2026-11-25`; by default the newest that is there
             when the component runs; `scheduled` for the last one that had ended at the
             scheduled time of the run.

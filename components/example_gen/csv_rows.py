@@ -10,7 +10,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tfx_distribute.components.example_gen.names import describe_difference
+from tfx_distribute.components.example_gen.names import DifferentColumnsError, describe_difference
 from tfx_distribute.trainer_module.errors import DataError
 
 # Keeps a quote that is never closed from reading the whole file into memory.
@@ -59,21 +59,24 @@ def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -
     return _check_widths(_rows(stream, file, first_line), width, file)
 
 
-def common_columns(files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
-    """Returns the column names that all files of a split have.
+def list_columns(files: Sequence[str], open_file: Callable[[str], Any], may_differ: bool) -> list[str]:
+    """Returns the column names of the files of a split.
 
     Raises:
-      DataError: A header cannot be read, or two files differ.
+      DataError: A header cannot be read; or two files differ, unless they may, or have
+        no column in common.
     """
     first: list[str] = []
     for file in files:
         with open_file(file) as stream:
             columns, _ = read(stream, file)
         first = first or columns
-        if columns != first:
+        if may_differ and {*columns} & {*first}:
+            first = [*dict.fromkeys([*first, *columns])]
+        elif columns != first:
             difference = describe_difference(columns, first)
             hint = "" if {*columns} & {*first} else "; each file needs the header line"
-            raise DataError(f"the columns of {file} are not those of {files[0]}: {difference}{hint}")
+            raise DifferentColumnsError(f"the columns of {file} are not those of {files[0]}: {difference}{hint}")
     return first
 
 

@@ -39,9 +39,10 @@ from tfx_distribute.components.example_gen import (
     parquet_columns,
     records,
     require,
+    spans,
 )
 from tfx_distribute.components.example_gen.data_files import choose_spans, list_files, open_file, read_column_types
-from tfx_distribute.components.example_gen.names import LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS
+from tfx_distribute.components.example_gen.names import LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.
@@ -153,10 +154,11 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
         """Returns what is divided among processes: the files of an input split."""
         return list_files(input_base, pattern)
 
-    def check(self, files: Sequence[Sequence[str]]) -> Collection[str] | None:
+    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str] | None:
         """Checks that the files of all splits go together, or raises a DataError.
 
-        Returns the features of each example; None if only the examples tell.
+        With `may_differ`, some may lack columns of others. Returns the features of the
+        examples; None if only the examples tell.
         """
         return None
 
@@ -182,7 +184,7 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
             examples.set_string_custom_property(SPANS, chosen.describe())
             examples.set_string_custom_property(NEWEST_SPAN, chosen.names[-1])
         files = [[file for path in chosen.paths for file in self.list_files(path, split.pattern)] for split in inputs.splits]
-        columns = self.check(files)
+        columns = self.check(files, spans.Window.from_json(exec_properties.get(WINDOW), None).skip_missing)
         required = json.loads(exec_properties.get(REQUIRE) or "[]")
         for name in required:
             if columns is not None and name not in columns:
@@ -231,9 +233,9 @@ class CsvExecutor(_Executor):
 
     read = staticmethod(csv_columns.read)
 
-    def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
+    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str]:
         """Compares the headers of each split."""
-        return _in_all([csv_rows.common_columns(split_files, open_file) for split_files in files])
+        return _in_all([csv_rows.list_columns(split_files, open_file, may_differ) for split_files in files])
 
     def reader_arguments(self, parts: beam.PCollection, number: int, exec_properties: Mapping[str, Any]) -> list[Any]:
         """Returns the types of columns, for which all files are read once more."""
@@ -248,9 +250,9 @@ class ParquetExecutor(_Executor):
 
     read = staticmethod(_read_parquet)
 
-    def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
+    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str]:
         """Compares the columns of all files."""
-        return parquet_columns.inspect([*itertools.chain(*files)], open_file)
+        return parquet_columns.inspect([*itertools.chain(*files)], open_file, may_differ)
 
 
 class ImageExecutor(_Executor):
@@ -262,7 +264,7 @@ class ImageExecutor(_Executor):
         """Returns the folder of a span or input split, whose images are divided."""
         return [image_files.find_folder(input_base, pattern)]
 
-    def check(self, files: Sequence[Sequence[str]]) -> Collection[str]:
+    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str]:
         """Checks that each image of a split has a label, or a row of the table."""
         folders = itertools.chain(*files)
         return _in_all([image_files.check(folder, images.list_files(folder), open_file) for folder in folders])

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tfx_distribute.trainer_module.errors import DataError
+
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
 REQUIRE = "require"  # execution property: names of required features, as JSON
 # Execution properties: path of a curated schema, and the types that it has, as JSON.
@@ -20,6 +22,11 @@ SPANS_HINT = (
 )
 
 BEYOND_FLOAT32 = "is beyond the range of float32, which a tf.Example holds; scale the column"
+
+
+class DifferentColumnsError(DataError):
+    """Two files have other columns."""
+
 
 # Logs of tables. Files that a log has dropped stay in the table's folder, with rows
 # that were deleted or overwritten.

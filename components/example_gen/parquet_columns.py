@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet, types
 
-from tfx_distribute.components.example_gen.names import BEYOND_FLOAT32, describe_difference
+from tfx_distribute.components.example_gen.names import BEYOND_FLOAT32, DifferentColumnsError, describe_difference
 from tfx_distribute.trainer_module.errors import DataError
 
 INTEGER, FLOAT, BYTES, NOTHING = "integer", "float", "bytes", "nothing"
@@ -24,12 +24,12 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # an index without a name
 _BATCH_ROWS, _BATCH_BYTES = 10_000, 4 << 20
 
 
-def inspect(files: Sequence[str], open_file: Callable[[str], Any]) -> dict[str, str]:
+def inspect(files: Sequence[str], open_file: Callable[[str], Any], may_differ: bool = False) -> dict[str, str]:
     """Returns how the columns of files arrive in examples, see `describe_columns`.
 
     Raises:
-      DataError: A file is not Parquet, a column cannot be converted, two files differ,
-        or there are no rows.
+      DataError: A file is not Parquet, a column cannot be converted or is of two kinds,
+        there are no rows; or two files have other columns, unless they may.
     """
     first: dict[str, str] = {}
     num_rows = 0
@@ -38,8 +38,10 @@ def inspect(files: Sequence[str], open_file: Callable[[str], Any]) -> dict[str, 
             content = _open(stream, file)
             columns = describe_columns(content.schema_arrow, file)
             num_rows += content.metadata.num_rows
+        if may_differ:
+            first, columns = {**columns, **first}, {**first, **columns}
         if first and (difference := _describe_difference(columns, first)):
-            raise DataError(f"the columns of {file} are not those of {files[0]}: {difference}")
+            raise DifferentColumnsError(f"the columns of {file} are not those of {files[0]}: {difference}")
         # A column without a type so far takes the type that it has in this file.
         first = {name: columns[name] if kind == NOTHING else kind for name, kind in first.items()} or columns
     if not num_rows:

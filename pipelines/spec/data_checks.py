@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from tfx_distribute.components.example_gen import csv_rows, image_files, spans
-from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file, table_refusal
+from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError, is_data_file, table_refusal
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import FileError, read_text
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
@@ -38,10 +38,12 @@ def check_data(spec: PipelineSpec) -> None:
     targets = spec.trainer.target_features() if spec.transform is None else {}
     takes_text = user_module.find(spec).makes_labels()
     try:
-        skip_empty = spec.data.has_spans and spec.data.missing == "skip"
-        columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require, skip_empty)
+        skip_missing = spec.data.has_spans and spec.data.missing == "skip"
+        columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require, skip_missing)
     except (DataError, OSError) as error:
-        raise ConfigurationError(f"data.{source}: {error}") from error
+        may_skip = isinstance(error, DifferentColumnsError) and spec.data.has_spans and spec.data.missing == "fail"
+        hint = "; or write data.missing: skip, which takes what a day lacks for missing values" if may_skip else ""
+        raise ConfigurationError(f"data.{source}: {error}{hint}") from error
     if columns is None:
         return
     for name, key in {**dict.fromkeys(spec.data.require, "data.require"), **targets}.items():
@@ -59,18 +61,18 @@ def check_base_model(spec: PipelineSpec) -> None:
 
 
 def _read_columns(
-    source: str, files: list[Path], numbers: Mapping[str, str], required: Collection[str], skip_empty: bool
+    source: str, files: list[Path], numbers: Mapping[str, str], required: Collection[str], skip_missing: bool
 ) -> list[str] | None:
-    """Returns the columns that all files share; None if only a run can tell.
+    """Returns the columns of the files; None if only a run can tell.
 
     `files` of images are folders. `numbers` is name of a column that has to hold
     numbers -> the key that says so. Without a value of `required`, a row is left out.
-    With `skip_empty`, some CSV files may have no rows.
+    With `skip_missing`, some files may lack columns, and CSV files rows.
     """
     paths = [str(file) for file in files]
     if source == "csv":
-        columns = csv_rows.common_columns(paths, _open)
-        _check_rows(paths, numbers, required, skip_empty)
+        columns = csv_rows.list_columns(paths, _open, skip_missing)
+        _check_rows(paths, numbers, required, skip_missing)
         return columns
     if source == "images":
         shared: list[str] = []
@@ -86,7 +88,7 @@ def _read_columns(
     if source == "parquet":
         from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
 
-        described = parquet_columns.inspect(paths, _open)
+        described = parquet_columns.inspect(paths, _open, skip_missing)
         for name, key in numbers.items():
             if described.get(name) == parquet_columns.BYTES:
                 raise DataError(f"{files[0]}: column {name!r}, the {key}, is text; {_NUMBERS_NEEDED}")

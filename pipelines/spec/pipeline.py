@@ -112,8 +112,8 @@ class Data(SpecModel):
     """Number of spans (days, hours or numbers) to read, up to `span`, for a path that
     has their fields."""
     missing: Literal["fail", "skip"] = "fail"
-    """Refuse a run if a span inside the window is missing, or skip the span and name
-    it."""
+    """Refuse a run if a span inside the window is missing, or if its files lack columns
+    of others; or skip the span and name it, or take the columns for missing values."""
     span: Annotated[str, BeforeValidator(str)] = ""
     """The last span, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
     pipeline parameter. `scheduled` is the last one that had ended at the scheduled time

@@ -2,6 +2,7 @@
 
 import os
 
+import pandas as pd
 import pytest
 from ingestion import resolved, rows
 
@@ -122,6 +123,22 @@ def test_examples_of_a_window(days, tmp_path):
     data = Data(csv=days, window=2, missing="skip", span="2026-11-30")
     assert sorted(row["x"][0] for row in rows(data, tmp_path / "out")) == [pytest.approx(29.1), pytest.approx(30.10)]
     assert [file.parent.name for file in data_checks.list_files(data)] == ["v1", "v10"]
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet"])
+def test_days_with_other_columns(source, tmp_path):
+    """What a day lacks is a missing value of its examples."""
+    for name, row in (("2026-11-01", {"x": [1.5], "y": [1]}), ("2026-11-02", {"new": ["a"], "x": [2.5]})):
+        (tmp_path / name).mkdir()
+        getattr(pd.DataFrame(row), f"to_{source}")(tmp_path / name / "data", index=False)
+    settings = {source: str(tmp_path / "{YYYY}-{MM}-{DD}"), "window": 2}
+    with pytest.raises(DataError, match="it lacks y and it adds new"):
+        rows(Data(**settings), tmp_path / "refused")
+    found = sorted(rows(Data(**settings, missing="skip"), tmp_path / "out"), key=lambda row: row["x"])
+    assert [{name: value for name, value in row.items() if value} for row in found] == [
+        {"x": [1.5], "y": [1]},
+        {"x": [2.5], "new": [b"a"]},
+    ]
 
 
 def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_path):

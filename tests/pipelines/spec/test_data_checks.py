@@ -165,16 +165,23 @@ def test_rows_are_checked_to_a_limit(project, monkeypatch):
 
 
 @pytest.mark.parametrize(("missing", "code"), [("skip", 0), ("fail", 2)])
-def test_a_day_without_rows(project, missing, code):
-    for day, row in (("2026-11-01", "1,2\n"), ("2026-11-02", "")):
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("x,y\n", "2026-11-02/a.csv has a header but no rows"),
+        ("z,y\n1,2\n", "it lacks x and it adds z; or write data.missing: skip, which takes what a day lacks"),
+    ],
+)
+def test_a_day_without_rows_or_columns(project, second, message, missing, code):
+    for day, text in (("2026-11-01", "x,y\n1,2\n"), ("2026-11-02", second)):
         (project / "days" / day).mkdir(parents=True)
-        (project / "days" / day / "a.csv").write_text(f"x,y\n{row}")
+        (project / "days" / day / "a.csv").write_text(text)
     write_pipeline(project, "csv")
     path = project / "pipeline.yaml"
     days = f"{{csv: 'days/{{YYYY}}-{{MM}}-{{DD}}', window: 2, missing: {missing}}}"
     path.write_text(path.read_text().replace("{csv: data}", days))
     found, output = validate(project)
-    assert (found, "2026-11-02/a.csv has a header but no rows" in output) == (code, code == 2), output
+    assert (found, message in output) == (code, code == 2), output
 
 
 def test_addresses_have_no_wildcards():

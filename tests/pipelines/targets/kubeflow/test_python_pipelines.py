@@ -273,7 +273,9 @@ def test_a_module_file_that_tfx_would_write_to_a_root_that_it_cannot_reach(tmp_p
     trainer = Trainer(module_file=str(tmp_path / "model.py"), examples=examples.outputs["examples"], train_steps=1)
     for root in ("minio://bucket/root", str(tmp_path / "root")):
         handwritten = Pipeline("houses", root, components=[examples, trainer])
-        with pytest.raises(ConfigurationError, match=rf"^Trainer.module_file: .* the pipeline_root {root} .*; name the func"):
+        with pytest.raises(
+            ConfigurationError, match=rf"^Trainer.module_file: .* the pipeline_root {root} .*; name the func"
+        ):
             compiler.compile_pipeline(handwritten, KubeflowSettings(**TARGET), {})
 
 

@@ -65,6 +65,8 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
         except (ValueError, tf.errors.InvalidArgumentError) as error:
             if has_peers and any(words in str(error) for words in _EMPTY):
                 raise ConfigurationError(_NO_EXAMPLES.format(function=job.module.function)) from error
+            if has_peers and "unsupported type" in str(error) and job.training_options.keras_version == 3:
+                raise ConfigurationError("keras_version: fit of Keras 3 fails with several workers; write 2") from error
             raise
     if is_chief and not tf.io.gfile.exists(fn_args.serving_model_dir):
         raise ConfigurationError(f"module: {job.module.function} returned without a model in fn_args.serving_model_dir")

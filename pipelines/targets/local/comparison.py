@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.components.example_gen.names import SPANS
-from tfx_distribute.pipelines.targets.local.runs import Artifact, Run
+from tfx_distribute.pipelines.targets.local.runs import Run
 
 if TYPE_CHECKING:
     from tfx_distribute.components.report.data import Evaluation
@@ -44,16 +44,11 @@ def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing
             **run.parameters,
             **{f"hparams.{name}": value for name, value in run.hparams.items()},
             "module": run.module or None,
-            "spans": _read_property(run.find("Examples"), SPANS),
-            "base_model": _read_property(run.model, "base_model"),
+            "spans": examples.properties.get(SPANS) if (examples := run.find("Examples")) else None,
         }
         for run in runs
     ]
     return Comparison(tuple(run.id for run in runs), find_differences(parameters), find_differences(metrics), tuple(missing))
-
-
-def _read_property(artifact: Artifact | None, name: str) -> Any:
-    return artifact and artifact.properties.get(name)
 
 
 def find_differences(values: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:

@@ -42,7 +42,7 @@ _OUTPUTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_O
 _INPUTS = (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.INTERNAL_INPUT)
 # TFX's metadata has a bool as 0 or 1, which equals it.
 _DEFAULTS = {field.name: field.default for group in GROUPS for field in dataclasses.fields(group)}
-_NO_PARAMETERS = ("fingerprint", "module_fingerprint", "hparams")  # and those of TFX
+_NO_PARAMETERS = ("fingerprint", "module_fingerprint", "hparams", "has_base_model")  # and those of TFX
 # Execution properties of TFX that are no pipeline parameters.
 _TFX_PROPERTIES = ("train_args", "eval_args", "custom_config", "build_model", "run_fn", "module_file", "module_path")
 
@@ -297,7 +297,9 @@ class _Store:
             module=str(properties.get("module_fingerprint", ""))[:8],
             logs=logs,
         )
-        return dataclasses.replace(run, hparams={**run.hparams, **_read_best(run)})
+        base_model = run.model.properties.get("base_model") if run.model else None
+        parameters = {**run.parameters, **({"base_model": base_model} if base_model else {})}
+        return dataclasses.replace(run, parameters=parameters, hparams={**run.hparams, **_read_best(run)})
 
     def _node_name(self, execution: int) -> str:
         for context in self._store.get_contexts_by_execution(execution):

@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from tfx_distribute.pipelines.cli import init as init_lib
 from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 
 STRANGE = ["class", "petal length", "price.eur", "is-new", 'a "quote"', "label", "examples", "größe"]
@@ -258,11 +259,19 @@ def test_examples(example):
             assert validated.exit_code == 0, validated.output
 
 
+def test_rows_without_the_label_are_left_out():
+    write_csv({"x": NUMBERS, "gap": [None, *NUMBERS[1:]]})
+    made = CliRunner().invoke(main, ["init", "mine", "--from", "data.csv", "--label", "gap"])
+    assert made.exit_code == 0, made.output
+    assert loader.load("mine/pipeline.yaml").data.require == ["gap"]
+    assert CliRunner().invoke(main, ["validate", "mine/pipeline.yaml"]).exit_code == 0
+
+
 def test_examples_are_those_of_the_checkout(request):
     assert set(init_lib.EXAMPLES) == {folder.name for folder in (request.config.rootpath / "examples").iterdir()}
 
 
-DATA = {"x": NUMBERS, "gap": [None, *NUMBERS[1:]], "one": ["a"] * 8, "rare": [*"aaaaaab", "a"], "own": [*"abcdefgh"]}
+DATA = {"x": NUMBERS, "nan": ["nan", *NUMBERS[1:]], "one": ["a"] * 8, "rare": [*"aaaaaab", "a"], "own": [*"abcdefgh"]}
 DATA["break"] = ["a\nb", "c"] * 4
 
 
@@ -277,8 +286,8 @@ DATA["break"] = ["a\nb", "c"] * 4
         (("mine", "--label", "x"), "--from and --label: belong together"),
         (("mine", "--from", "data.csv", "--label", "x", "--example", "taxi"), "--example: an example has data of its own"),
         (("mine", "--from", "data.csv", "--label", "y"),
-         "--label y: there is no such column; write one of x, gap, one, rare, own, break"),
-        (("mine", "--from", "data.csv", "--label", "gap"), "--label gap: 1 of 8 rows have no value; remove these rows"),
+         "--label y: there is no such column; write one of x, nan, one, rare, own, break"),
+        (("mine", "--from", "data.csv", "--label", "nan"), "--label nan: a row has NaN; remove such rows"),
         (("mine", "--from", "data.csv", "--label", "one"), "--label one: every row has the same value; name another column"),
         (("mine", "--from", "data.csv", "--label", "rare"), "--label rare: 'b' is in one row only; remove this row"),
         (("mine", "--from", "data.csv", "--label", "own"), "--label own: nearly every row has a text of its own"),

@@ -82,17 +82,19 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
         _check_local(options)
         local = list_local(root, limit)
         documents = [_local_document(run) for run in local]
-        rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run)] for run in local]
+        rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run), run.spans] for run in local]
     else:
         platform = open_platform(target_name, root, options)
         with refusing_errors(), quiet():
             remote = platform.list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
-        rows = [[run.id, run.name, run.state, *_format_times(run)] for run in remote]
+        rows = [[run.id, run.name, run.state, *_format_times(run), ""] for run in remote]
     if output == "json":
         click.echo(tables.to_json(documents))
     elif rows:
-        click.echo(tables.format_table([["run", "name", "state", "started", "duration"], *rows]))
+        head = ["run", "name", "state", "started", "duration", "spans"]
+        width = len(head) - (not any(row[-1] for row in rows))
+        click.echo(tables.format_table([row[:width] for row in (head, *rows)]))
     else:
         click.echo("there are no runs", err=True)
 
@@ -358,6 +360,7 @@ def _local_document(run: "Run") -> dict[str, Any]:
     document = {name: value for name, value in vars(run).items() if name not in ("nodes", "artifacts")}
     return {
         **document,
+        "spans": run.spans,
         "blessed": run.blessed,
         "unusable_baseline": run.unusable_baseline,
         "nodes": [dataclasses.asdict(node) for node in run.nodes],

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tfx_distribute.components.example_gen.names import SPANS
 from tfx_distribute.pipelines.targets.local.runs import Run
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing
             **run.parameters,
             **{f"hparams.{name}": value for name, value in run.hparams.items()},
             "module": run.module or None,
-            "spans": examples.properties.get(SPANS) if (examples := run.find("Examples")) else None,
+            "spans": run.spans or None,
         }
         for run in runs
     ]

@@ -19,7 +19,7 @@ from ml_metadata import errors as metadata_errors
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_distribute.components.example_gen.names import NEWEST_SPAN
+from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS
 from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.locks import LOCK_FILE
@@ -108,6 +108,12 @@ class Run:
         models = [artifact for artifact in self.artifacts if artifact.info.type == "Model"]
         trainings = {artifact.info.node for artifact in self.artifacts if artifact.info.type == "ModelRun"}
         return next((model for model in models if model.info.node in trainings), None)
+
+    @property
+    def spans(self) -> str:
+        """The spans that it has read, as text; empty if there were none."""
+        examples = self.find("Examples")
+        return str(examples.properties.get(SPANS, "")) if examples else ""
 
     @property
     def blessed(self) -> bool | None:

@@ -52,8 +52,14 @@ def test_without_runs(arguments, tmp_path, monkeypatch):
     )
 
 
-def test_list_and_logs(run):
-    assert command("runs", "list").output.splitlines()[1].split()[:3] == [run.id, "digits", "failed"]
+def test_list_and_logs(run, monkeypatch):
+    head, row = command("runs", "list").output.splitlines()
+    assert (head.split()[-1], row.split()[:3]) == ("duration", [run.id, "digits", "failed"])
+    day = Artifact(ArtifactInfo("CsvExampleGen", "examples", "Examples", 1, "examples"), {"spans": "2026-11-25"})
+    monkeypatch.setattr(runs, "list_local", lambda root, limit: [dataclasses.replace(run, artifacts=(day,)), run])
+    head, row, _ = command("runs", "list").output.splitlines()
+    assert (head.split()[-1], row.split()[-1]) == ("spans", "2026-11-25")
+    monkeypatch.setattr(runs, "list_local", lambda root, limit: [run])
     (document,) = json.loads(command("runs", "list", "--output", "json").output)
     assert (document["id"], document["seconds"]) == (run.id, 83.0)
     assert command("runs", "logs").output.split() == ["trial-1/chief-0", str(run.logs / "trial-1" / "chief-0.log")]

@@ -59,7 +59,7 @@ def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -
     return _check_widths(_rows(stream, file, first_line), width, file)
 
 
-def list_columns(files: Sequence[str], open_file: Callable[[str], Any], may_differ: bool) -> list[str]:
+def list_columns(files: Sequence[str], open_file: Callable[[str], Any], may_differ: bool = False) -> list[str]:
     """Returns the column names of the files of a split.
 
     Raises:

@@ -125,7 +125,7 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
     facts = replace(facts, run=paths.run_id, log=str(paths.log))
     known = _iterate_runs(paths.root)
     latest = next(known, None)
-    run = latest if latest and latest.id == paths.run_id else None  # others cannot have run meanwhile
+    run = latest if latest and latest.id == paths.run_id else None  # it has locked the folder
     before = next(known, None) if run else latest
     if before:
         facts = replace(facts, outcome=message.find_outcome(ending.code, _describe_end(before)))

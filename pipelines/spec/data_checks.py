@@ -42,7 +42,7 @@ def check_data(spec: PipelineSpec) -> None:
         columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require, skip_missing)
     except (DataError, OSError) as error:
         may_skip = isinstance(error, DifferentColumnsError) and spec.data.has_spans and spec.data.missing == "fail"
-        hint = "; or write data.missing: skip, which takes what a day lacks for missing values" if may_skip else ""
+        hint = "; or write data.missing: skip, with which columns that a day lacks have no values" if may_skip else ""
         raise ConfigurationError(f"data.{source}: {error}{hint}") from error
     if columns is None:
         return

@@ -112,8 +112,9 @@ class Data(SpecModel):
     """Number of spans (days, hours or numbers) to read, up to `span`, for a path that
     has their fields."""
     missing: Literal["fail", "skip"] = "fail"
-    """Refuse a run if a span inside the window is missing, or if its files lack columns
-    of others; or skip the span and name it, or take the columns for missing values."""
+    """`fail` refuses a run if a span inside the window is missing, or its files lack
+    columns that others have. `skip` leaves out missing spans, and names them; columns
+    that a span lacks have no values."""
     span: Annotated[str, BeforeValidator(str)] = ""
     """The last span, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
     pipeline parameter. `scheduled` is the last one that had ended at the scheduled time

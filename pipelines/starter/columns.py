@@ -60,7 +60,7 @@ def _open(file: str) -> IO[bytes]:
 
 
 def _read_csv(files: Sequence[str]) -> list[Column]:
-    names = csv_rows.list_columns(files, _open, may_differ=False)
+    names = csv_rows.list_columns(files, _open)
     rows: list[list[str]] = []
     for file in files:
         with _open(file) as stream:

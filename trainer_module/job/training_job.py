@@ -221,14 +221,15 @@ class WarmStartResult:
       entries_taken: Number of entries whose rows it gave, in all vocabularies that
         `vocabularies` names.
       entries_new: Number of those entries that its vocabularies do not have.
-      moved: Files of other vocabularies whose entries had other numbers there.
+      reordered: Files of vocabularies that `vocabularies` does not name, and whose
+        order has changed since the base model.
     """
 
     weights_taken: int
     weights_skipped: int
     entries_taken: int = 0
     entries_new: int = 0
-    moved: list[str] = field(default_factory=list)
+    reordered: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,9 @@ from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.user_code import callbacks as callbacks_lib
 
-_MOVED = (
-    "base_model: entries of {} had other numbers in its transform, so a layer takes over what it has learned of others; "
-    "name the embeddings, and the layer whose outputs are the classes, in base_model.vocabularies"
+_REORDERED = (
+    "base_model: the order of {} has changed since it was trained, so rows of embeddings, or outputs for classes, may be "
+    "those of other entries; name these layers in base_model.vocabularies"
 )
 
 
@@ -157,8 +157,8 @@ class _Training:
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
         self._reporter.enter("reading the base model")
         self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform, self._strategy)
-        if self._is_chief and self._base_model and self._base_model.moved:
-            self._reporter.report(Progress("start", message=_MOVED.format(", ".join(self._base_model.moved))))
+        if self._is_chief and self._base_model and self._base_model.reordered:
+            self._reporter.report(Progress("start", message=_REORDERED.format(", ".join(self._base_model.reordered))))
 
     def start_callbacks(self, at_end: contextlib.ExitStack) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""

@@ -40,6 +40,7 @@ _STATES = {
 }
 _OUTPUTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
 _INPUTS = (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.INTERNAL_INPUT)
+_UNREADABLE = (metadata_errors.StatusError, RuntimeError)  # raised for a store that is damaged
 # TFX's metadata has a bool as 0 or 1, which equals it.
 _DEFAULTS = {field.name: field.default for group in GROUPS for field in dataclasses.fields(group)}
 _NO_PARAMETERS = ("fingerprint", "module_fingerprint", "hparams", "has_base_model")  # and those of TFX
@@ -200,7 +201,12 @@ def list_newest_spans(root: Path) -> list[tuple[str, str]]:
 
     Runs that have read none, and those of comparisons, are left out.
     """
-    return _Store(root).list_newest_spans() if (root / METADATA_FILE).is_file() else []
+    if not (root / METADATA_FILE).is_file():
+        return []
+    try:
+        return _Store(root).list_newest_spans()
+    except _UNREADABLE as error:
+        raise ConfigurationError(f"--root: {_describe_unreadable(root)}; write another --root") from error
 
 
 @dataclass(frozen=True)
@@ -227,12 +233,15 @@ def _list_stored(roots: Iterable[Path], warn: Callable[[str], None] | None) -> l
     for root in roots:
         try:
             stored += _Store(root).list_stored()
-        except (metadata_errors.StatusError, RuntimeError) as error:
-            text = f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
+        except _UNREADABLE as error:
             if warn is None:
-                raise ConfigurationError(f"--root: {text}; write another --root") from error
-            warn(f"{text}; its runs are left out")
+                raise ConfigurationError(f"--root: {_describe_unreadable(root)}; write another --root") from error
+            warn(f"{_describe_unreadable(root)}; its runs are left out")
     return sorted(stored, key=lambda each: each.context.create_time_since_epoch, reverse=True)
+
+
+def _describe_unreadable(root: Path) -> str:
+    return f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
 
 
 class _Store:

@@ -127,7 +127,7 @@ def test_examples_of_a_window(days, tmp_path):
 
 @pytest.mark.parametrize("source", ["csv", "parquet"])
 def test_days_with_other_columns(source, tmp_path):
-    """What a day lacks is a missing value of its examples."""
+    """A column that a day lacks has no values in its examples."""
     for name, row in (("2026-11-01", {"x": [1.5], "y": [1]}), ("2026-11-02", {"new": ["a"], "x": [2.5]})):
         (tmp_path / name).mkdir()
         getattr(pd.DataFrame(row), f"to_{source}")(tmp_path / name / "data", index=False)

@@ -169,7 +169,7 @@ def test_rows_are_checked_to_a_limit(project, monkeypatch):
     ("second", "message"),
     [
         ("x,y\n", "2026-11-02/a.csv has a header but no rows"),
-        ("z,y\n1,2\n", "it lacks x and it adds z; or write data.missing: skip, which takes what a day lacks"),
+        ("z,y\n1,2\n", "it lacks x and it adds z; or write data.missing: skip, with which columns that a day"),
     ],
 )
 def test_a_day_without_rows_or_columns(project, second, message, missing, code):

@@ -7,7 +7,7 @@ So may an output of the last layer, if the label is a text.
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +36,11 @@ class Vocabularies:
     first: int
 
     def find_axis(self, name: str, shape: Sequence[int], base_shape: Sequence[int]) -> int | None:
-        """Returns the dimension of a weight that has the entries; None if none does.
+        """Returns the dimension of a weight that the entries belong to, if any.
 
-        They are the rows of an embedding, and of other weights such as a table of the
-        model's own. A `kernel` or `bias` has exactly as many outputs as there are
-        entries, or else as many inputs.
+        Of a `kernel` or `bias`, it is the last one with exactly as many elements as
+        there are entries: its outputs, or else its inputs. Of other weights, such as
+        embeddings, it is the first.
         """
         if name not in ("kernel", "bias"):
             return 0
@@ -103,21 +103,23 @@ def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) 
     return Vocabularies(old_file.rpartition("/")[2], _read_entries(old_file), _read_entries(new_file), first)
 
 
-def find_moved(base_model: str, transform_output: Any) -> list[str]:
-    """Returns the files of vocabularies whose entries have other numbers than before.
+def find_reordered(base_model: str, transform_output: Any, named: Collection[str]) -> list[str]:
+    """Returns the files of vocabularies whose order has changed since the base model.
 
-    Those of the base model are in the assets of its folder.
+    Those of the base model are in the assets of its folder. `named` are files that are
+    left out. `transform_output` is None without a transform.
     """
-    names = tf.io.gfile.listdir(f"{base_model}/assets") if tf.io.gfile.isdir(f"{base_model}/assets") else []
-    assets = f"{transform_output.transform_savedmodel_dir}/assets" if transform_output else ""
-    moved = []
-    for name in sorted(names):
-        if assets and tf.io.gfile.exists(f"{assets}/{name}"):
-            old, new = _read_entries(f"{base_model}/assets/{name}"), _read_entries(f"{assets}/{name}")
-            numbers = {entry: number for number, entry in enumerate(new)}
-            if any(numbers.get(entry, number) != number for number, entry in enumerate(old)):
-                moved.append(name)
-    return moved
+    old_assets = f"{base_model}/assets"
+    if transform_output is None or not tf.io.gfile.isdir(old_assets):
+        return []
+    new_assets = f"{transform_output.transform_savedmodel_dir}/assets"
+    shared = {*tf.io.gfile.listdir(old_assets)} & {*tf.io.gfile.listdir(new_assets)}
+    reordered = []
+    for file in sorted(shared.difference(named)):
+        rows = {entry: row for row, entry in enumerate(_read_entries(f"{new_assets}/{file}"))}
+        if any(rows.get(entry, row) != row for row, entry in enumerate(_read_entries(f"{old_assets}/{file}"))):
+            reordered.append(file)
+    return reordered
 
 
 def _read_entries(file: str) -> list[bytes]:

@@ -89,7 +89,7 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
             shapes = ", ".join(f"{weight.path} {list(weight.shape)}" for weight, _ in named)
             raise ConfigurationError(
                 f"base_model.vocabularies: {rule!r} has {len(entries.old)} entries in the base model and "
-                f"{len(entries.new)} now, but {pattern!r} as many inputs or outputs of neither: {shapes}"
+                f"{len(entries.new)} now; no weight that {pattern!r} matches has as many inputs or outputs: {shapes}"
             )
         rows |= axes
     fitting = [
@@ -118,15 +118,14 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
             entries, axis = rows[weight.path]
             value = entries.move_rows(weight.path, weight.read(), value, axis)
         weight.assign(value, strategy)
-    moved = [rows[weight.path][0] for weight, _ in fitting if weight.path in rows]
-    used = {entries.file: entries for entries in moved}
+    used = {rows[weight.path][0].file: rows[weight.path][0] for weight, _ in fitting if weight.path in rows}
     known = sum(entries.num_known for entries in used.values())
     return WarmStartResult(
         len(fitting),
         len(weights) - len(fitting),
         known,
         sum(len(entries.new) for entries in used.values()) - known,
-        [file for file in vocabularies.find_moved(path, transform_output) if file not in used],
+        vocabularies.find_reordered(path, transform_output, used),
     )
 
 

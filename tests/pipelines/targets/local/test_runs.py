@@ -173,6 +173,10 @@ def test_places_without_runs(tmp_path, monkeypatch):
     (tmp_path / "broken" / runs.METADATA_FILE).write_text("not a database, but a long enough text to be read as one" * 20)
     with pytest.raises(ConfigurationError, match=r"--root: broken/metadata.sqlite cannot be read: .+; write another --root"):
         runs.list_runs(runs.find_roots("broken"))
+    with pytest.raises(
+        ConfigurationError, match=r"--root: .*broken/metadata.sqlite cannot be read: .+; write another --root"
+    ):
+        runs.list_newest_spans(tmp_path / "broken")
 
 
 def test_runs_beside_a_folder_that_cannot_be_read(store):

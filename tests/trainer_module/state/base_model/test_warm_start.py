@@ -206,19 +206,19 @@ def test_outputs_of_classes_move_with_them(tmp_path):
     transform_output = write_transform(tmp_path / "new", "no\nyes\n")
     model = make_model(2, rows=4)
     result = start(model, tmp_path / "old", transform_output, vocabularies={"head": "words"})
-    assert (result.weights_taken, result.entries_taken, result.moved) == (5, 2, [])
+    assert (result.weights_taken, result.entries_taken, result.reordered) == (5, 2, [])
     before, after = weights(old), weights(model)
     np.testing.assert_array_equal(after["head/bias"], [2.0, 1.0])
     np.testing.assert_array_equal(after["head/kernel"], before["head/kernel"][:, ::-1])
     np.testing.assert_array_equal(after["hidden0/kernel"], before["hidden0/kernel"])
-    assert start(model, tmp_path / "old", transform_output).moved == ["words_file"], "which nobody has named"
-    assert start(model, tmp_path / "old", write_transform(tmp_path / "same", "yes\nno\nmaybe\n")).moved == []
+    assert start(model, tmp_path / "old", transform_output).reordered == ["words_file"], "it is not named"
+    assert start(model, tmp_path / "old", write_transform(tmp_path / "same", "yes\nno\nmaybe\n")).reordered == []
     wide = make_model(5, rows=4)
     wide.save(tmp_path / "wide", save_format="tf")
     (tmp_path / "wide" / "assets").mkdir(exist_ok=True)
     (tmp_path / "wide" / "assets" / "words_file").write_text("a\nb\nc\n")
     with pytest.raises(
-        ConfigurationError, match=r"3 entries .* and 2 now, but 'hidden0' as many .* neither: hidden0/kernel"
+        ConfigurationError, match=r"3 entries .* and 2 now; no weight that 'hidden0' matches .*: hidden0/kernel"
     ):
         start(make_model(5, rows=4), tmp_path / "wide", transform_output, vocabularies={"hidden0": "words"})
 

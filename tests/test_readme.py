@@ -84,7 +84,6 @@ def test_table_of_what_goes_with_what_is_the_codes(request):
             "many" if row.multi_worker else "one",
             ", ".join(row.accelerators),
             ", ".join(row.all_reduce),
-            "yes" if row.multi_worker else "no",
             "no" if row.not_accumulated else "yes",
             "no" if row.not_jit_compile else "yes",
             "yes" if row.run_fn else "no",

@@ -23,7 +23,6 @@ from tfx_distribute.trainer_module.errors import (
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     ERROR_FILE_VARIABLE,
-    EVALUATOR,
     TF_CONFIG,
     ClusterTask,
     is_server,
@@ -33,7 +32,7 @@ from tfx_distribute.trainer_module.job.cluster import (
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
 from tfx_distribute.trainer_module.liveness import exit_codes, lease, peer_loss, preemption, rendezvous, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
-from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, sidecar_evaluator, training_loop
+from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
 from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, printed_progress, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress, Reporter
@@ -103,7 +102,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def run(job: TrainingJob) -> None:
-    """Trains and exports the model, or serves or evaluates, as this process's task is.
+    """Trains and exports the model, or serves, as this process's task is.
 
     Returns when the other processes that train in step are done too.
 
@@ -156,10 +155,6 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
         if atomic_files.read(job.outputs.result_file) is None:
             raise PeerLostError(f"{task} has lost the chief, which has not finished")
         return
-    if task.role == EVALUATOR:
-        assert job.data is not None, "a run_fn has no evaluator"
-        sidecar_evaluator.run(job, job.data, task, reporter)
-        return
     if lease.find():  # then other machines train, which may have to be waited for
         reporter.enter("waiting for the other processes to start", limited=False)
         rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))
@@ -199,8 +194,6 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
                 )
         if is_chief:
             atomic_files.write(job.outputs.result_file, result.to_json())
-            if job.distribution.num_evaluators:
-                sidecar_evaluator.announce_end(job.outputs.model_run_dir)
     reporter.enter("waiting for the other processes to finish")
     try:
         _barrier(strategy)

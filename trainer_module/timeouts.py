@@ -32,15 +32,6 @@ REASON_SECONDS = 20.0
 TERMINATION_SECONDS = 30.0
 # For all functions of `atexit`: one may wait for a service that does not answer.
 EXIT_FUNCTIONS_SECONDS = 10.0
-# Between two looks for the next checkpoint, and for the evaluator's result.
-EVALUATOR_POLL_SECONDS = 0.5
-# Between two signs of life of the evaluator.
-EVALUATOR_SIGN_SECONDS = 15.0
-# Without a sign of life, until the chief stops waiting for the evaluator's last
-# metrics: enough for a new pod on a new machine.
-EVALUATOR_SILENT_SECONDS = 600.0
-# In which the chief removes a checkpoint that a later one replaces.
-CHECKPOINT_PART_SECONDS = 60.0
 # Until the first save, if saves depend on time only. Each interval after it is twice as
 # long, up to `save_checkpoints_secs`: even a training that fails in its first minute
 # has something to resume from.

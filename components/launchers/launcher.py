@@ -77,11 +77,10 @@ class Training:
     `trainer_module.job.cluster.Cluster` makes. The variables at the top of that module
     tell a process more.
 
-    The training ends with its chief and, if there is one, its evaluator; parameter
-    servers do not end by themselves. A process ends with an exit code of
-    `trainer_module.liveness.exit_codes`, which says whether another start may help. If
-    one fails for good, the others end with codes that allow another start: a final code
-    of any process decides.
+    The training ends with its chief; parameter servers do not end by themselves. A
+    process ends with an exit code of `trainer_module.liveness.exit_codes`, which says
+    whether another start may help. If one fails for good, the others end with codes
+    that allow another start: a final code of any process decides.
 
     Attributes:
       name: Name of the training, the same for each attempt of a step: a DNS label of at

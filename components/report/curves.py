@@ -34,11 +34,9 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
     """
     attempts = _number_attempts(records)
     metrics: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
-    ends = {record.epoch: record.step for record in records if record.phase == "epoch"}
     has_epochs = any(record.task == "chief-0" and record.phase == "epoch" for record in records)
     for record in records:
         attempt = attempts[record.task, record.started]
-        name = record.task.replace("-", " ")
         if record.phase == "epoch" and record.task == "chief-0":
             for metric, value in record.metrics.items():
                 series = "validation" if metric.startswith(_VALIDATION) else "train"
@@ -47,9 +45,6 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
             for metric, value in record.metrics.items():
                 if not metric.startswith(_VALIDATION):  # repeats that of the last evaluation
                     _append(metrics, (metric, "train", attempt), record.step, value)
-        elif record.phase == "evaluate" and record.step in ends:  # of an evaluator, which counts epochs
-            for metric, value in record.metrics.items():
-                _append(metrics, (metric.removeprefix(_VALIDATION), name, attempt), ends[record.step], value)
     throughput = _measure_throughput(records, attempts)
     return Curves("step", _to_curves(metrics), _to_curves(throughput), _find_restarts(records, attempts))
 

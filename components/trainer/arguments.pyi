@@ -28,10 +28,6 @@ class TrainerArguments(TypedDict, total=False):
     takes `nccl`, `hierarchical_copy` and `reduction_to_one_device`;
     `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI,
     `reduction_server`. Default: "auto"."""
-    num_evaluators: int | RuntimeParameter | None
-    """1 starts a separate process that evaluates while the others go on training,
-    for `multi_worker_mirrored` and `parameter_server`; 0 evaluates in the
-    training processes. Default: 0."""
     partition_min_bytes: int | RuntimeParameter | None
     """Smallest part, in bytes, that a variable is divided into among the parameter
     servers of `parameter_server`; 0 keeps each variable whole. Default: 0."""

@@ -71,7 +71,6 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base
     model.set_string_custom_property("strategy", job.distribution.strategy)
     model.set_int_custom_property("num_workers", job.distribution.num_workers)
     model.set_int_custom_property("num_parameter_servers", strategy_table.num_parameter_servers(job.distribution))
-    model.set_int_custom_property("num_evaluators", job.distribution.num_evaluators)
     model.set_string_custom_property("mesh", job.distribution.mesh)
     model.set_int_custom_property("num_replicas", result.num_replicas)
     if job.run_fn is not None:

@@ -307,11 +307,6 @@ def _make_training_data(
     # `eval`, nothing is evaluated while training.
     eval_splits = list(eval_args.splits) or ["eval"]
     has_eval = bool(eval_args.splits) or "eval" in splits.names
-    if exec_properties.get("num_evaluators") and not has_eval:
-        raise ConfigurationError(
-            "num_evaluators: the examples have no split 'eval' to evaluate on; they have "
-            f"{', '.join(sorted(splits.names))}; write num_evaluators=0, or name a split in eval_args"
-        )
     held_out = splits.read(eval_splits, "eval_args") if has_eval else None
     names = train_splits + eval_splits * has_eval
     ranges = {feature: splits.read_ranges(names, "label", feature) for feature in labels.names_in(label)}

@@ -39,7 +39,8 @@ def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | No
     if left is not None:
         parts.append(f"{format_seconds(left)} left")
     if len(tasks) > 1:
-        parts.append(" ".join(f"{task}: {_format_position(progress)}" for task, progress in tasks.items()))
+        steps = {task: "serves" if each.phase == "serve" else each.step for task, each in tasks.items()}
+        parts.append(" ".join(f"{task}: {step}" for task, step in steps.items()))
         time_use = summarize([ProcessTime(task.file_name, progress.seconds or {}) for task, progress in tasks.items()])
         if time_use.slowest:
             parts.append(f"slowest: {time_use.slowest.replace('-', ' ')} ({time_use.reason})")
@@ -52,13 +53,6 @@ def format_seconds(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def _format_position(progress: Progress) -> str:
-    """Formats how far a process is: its step, or its epoch if it evaluates."""
-    if progress.phase == "serve":
-        return "serves"
-    return f"epoch {progress.step}" if progress.phase == "evaluate" else str(progress.step)
 
 
 class TimeLeft:

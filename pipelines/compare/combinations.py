@@ -27,7 +27,6 @@ LENGTHS = ("train_steps", "epochs", "steps_per_epoch")
 MEASURED_TRAINING: Mapping[str, Scalar] = {
     "validation_freq": 1,
     "eval_steps": 0,
-    "num_evaluators": 0,
     "export_best": "",
     "export_mode": "",
     "save_checkpoints_steps": 0,

@@ -21,7 +21,6 @@ from tfx_distribute.trainer_module.job import layout_rules, strategy_table
 from tfx_distribute.trainer_module.job import shard_plan as shards_lib
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
-    EVALUATOR,
     WORKER,
     Cluster,
     ClusterTask,
@@ -225,13 +224,11 @@ def _plan_role(distribution: Distribution, role: str, num_processes: int) -> Rol
         num_processes=num_processes,
         does=_part(distribution, ClusterTask(role, 0)),
         command="python -m tfx_distribute.trainer_module --job job.json",
-        writes={CHIEF: "the model, TensorBoard logs", EVALUATOR: "TensorBoard logs"}.get(role, "nothing"),
+        writes="the model, TensorBoard logs" if role == CHIEF else "nothing",
     )
 
 
 def _part(distribution: Distribution, task: ClusterTask) -> str:
-    if task.role == EVALUATOR:
-        return "evaluates after each epoch, while the others train"
     if not is_server(distribution, task):
         asynchronous = distribution.info.parameter_servers
         return "coordinates: gives steps to workers" if asynchronous else "trains"
@@ -303,8 +300,6 @@ def _warnings(
         warnings.append("workers do not wait for each other: two runs with the same seed differ")
     if row.name == "model_parallel" and not distribution.layout_rules:
         warnings.append("no layout_rules: every device holds the whole model")
-    if distribution.num_evaluators and not is_run_fn:
-        warnings.append("the evaluator's metrics come while training goes on: callbacks do not see them")
     if is_run_fn and row.name != "default":
         warnings.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
     if batch and examples is not None and examples < batch:

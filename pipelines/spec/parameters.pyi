@@ -24,10 +24,6 @@ class Parameters(ParameterModel):
     takes `nccl`, `hierarchical_copy` and `reduction_to_one_device`;
     `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI,
     `reduction_server`."""
-    num_evaluators: int = 0
-    """1 starts a separate process that evaluates while the others go on training,
-    for `multi_worker_mirrored` and `parameter_server`; 0 evaluates in the
-    training processes."""
     partition_min_bytes: int = 0
     """Smallest part, in bytes, that a variable is divided into among the parameter
     servers of `parameter_server`; 0 keeps each variable whole."""

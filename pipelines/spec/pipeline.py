@@ -520,15 +520,6 @@ class PipelineSpec(SpecModel):
         return self
 
     @model_validator(mode="after")
-    def _evaluator_has_examples(self) -> "PipelineSpec":
-        if self.trainer.parameters.num_evaluators and "eval" not in self.data.splits:
-            raise ValueError(
-                "trainer.parameters.num_evaluators: there is no split 'eval' to evaluate on; data.splits has "
-                f"{', '.join(self.data.splits)}; write num_evaluators: 0, or a split eval"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _base_model_fits(self) -> "PipelineSpec":
         return self._check_base_model()
 

@@ -19,7 +19,7 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-IS_WORKER, IS_EVALUATOR = (f"""echo $TF_CONFIG | grep -q '"type": *"{role}"'""" for role in ("worker", "evaluator"))
+IS_WORKER = """echo $TF_CONFIG | grep -q '"type": *"worker"'"""
 
 
 def test_success(start_job, caplog):
@@ -131,14 +131,13 @@ def test_a_job_that_no_node_has_room_for_waits_and_says_so(start_job, caplog):
     assert job.is_running
 
 
-def test_parameter_servers_and_evaluators_end_with_the_chief(start_job):
-    distribution = Distribution("parameter_server", num_workers=2, num_parameter_servers=1, num_evaluators=1)
+def test_parameter_servers_end_with_the_chief(start_job):
+    distribution = Distribution("parameter_server", num_workers=2, num_parameter_servers=1)
     file = f"/shared/{uuid.uuid4().hex}"
     is_chief = 'echo $TF_CONFIG | grep -q \'"type": *"chief"\''
     job = start_job(f"{is_chief} || exec sleep 600; while ! test -e {file}; do sleep 0.2; done", distribution=distribution)
-    assert [str(job.kind.task_of(pod)) for pod in job.wait_for_running(5)] == [
+    assert [str(job.kind.task_of(pod)) for pod in job.wait_for_running(4)] == [
         "chief",
-        "evaluator",
         "ps 0",
         "worker 0",
         "worker 1",

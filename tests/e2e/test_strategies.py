@@ -20,7 +20,7 @@ RULES = "layout_rules=dense/kernel = unsharded, model; dense_1/kernel = model, u
 CELLS = {
     "mirrored": (("accelerator_count=2", *CPU), {"chief-0"}),
     "central_storage": (("accelerator_count=2", *CPU), {"chief-0"}),
-    "multi_worker_mirrored": (("num_workers=2", "num_evaluators=1", *CPU), {"chief-0", "worker-0", "evaluator-0"}),
+    "multi_worker_mirrored": (("num_workers=2", *CPU), {"chief-0", "worker-0"}),
     "parameter_server": (("num_workers=2", *CPU), {"chief-0", "worker-0", "worker-1", "ps-0"}),
     "model_parallel": (("mesh=2x2", RULES, *CPU), {"chief-0"}),
 }

@@ -151,7 +151,7 @@ def kill_replica(cloud: Cloud, number: int, replica: str, step: int) -> None:
 
 
 def test_digits_on_worker_pools(cloud, forked_trainings):
-    parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "num_evaluators=1")
+    parameters = ("strategy=multi_worker_mirrored", "num_workers=2")
     compiled = cloud.compiled("digits", *parameters)
     document, job_id = cloud.submitted(compiled, epochs=12)
     assert document["pipelineSpec"] == json.loads(compiled.read_text())["pipelineSpec"]
@@ -167,7 +167,6 @@ def test_digits_on_worker_pools(cloud, forked_trainings):
         "strategy": "parameter_server",
         "num_workers": 1,
         "num_parameter_servers": 1,
-        "num_evaluators": 0,
         "epochs": 3,
     }
     with ThreadPoolExecutor(1) as fate:
@@ -175,7 +174,7 @@ def test_digits_on_worker_pools(cloud, forked_trainings):
         second = cloud.pipelines.run(with_parameters(document, **parameters), f"{job_id}-2", first, {"Trainer"})
         struck.result()
     check_second(cloud, second)
-    parameters = {"num_evaluators": 0, "epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
+    parameters = {"epochs": 20, "save_checkpoints_steps": 20, "heartbeat_timeout_secs": 5}
     with ThreadPoolExecutor(1) as fate:
         struck = fate.submit(kill_replica, cloud, 2, "workerpool1-0", 60)
         third = cloud.pipelines.run(with_parameters(document, **parameters), f"{job_id}-3", first, {"Trainer"})
@@ -191,23 +190,20 @@ def check_first(cloud: Cloud, run: Run) -> None:
     assert tf.saved_model.load(str(pushed.parent)).signatures["serving_default"]
     trained = model(run)
     assert (trained["strategy"], trained["num_replicas"], trained["num_workers"]) == ("multi_worker_mirrored", 2, 2)
-    assert trained["training_val_accuracy"] > 0.9, "of the evaluator, which is a process of its own"
+    assert trained["training_val_accuracy"] > 0.9
     assert run.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
 
     (job,) = cloud.jobs
     assert job.state.name == "JOB_STATE_SUCCEEDED"
-    assert machines(job) == [(1, "g2-standard-4"), (1, "g2-standard-4"), (0, ""), (1, "g2-standard-4")]
+    assert machines(job) == [(1, "g2-standard-4"), (1, "g2-standard-4")]
     assert job.job_spec.scheduling.strategy.name == "SPOT"
     assert job.job_spec.service_account == "trainer@example-project.iam.gserviceaccount.com"
-    pool = job.job_spec.worker_pool_specs[3]
+    pool = job.job_spec.worker_pool_specs[1]
     assert (pool.machine_spec.accelerator_type.name, pool.machine_spec.accelerator_count) == ("NVIDIA_L4", 1)
     assert (pool.disk_spec.boot_disk_size_gb, pool.container_spec.image_uri.rpartition("/")[2]) == (200, "digits:1-gpu")
     for replica in ("workerpool0-0", "workerpool1-0"):
         phases = cloud.phases(job, replica)
         assert (phases.count("start"), phases[-1]) == (1, "done"), cloud.api.printed(job.name, replica)
-    evaluated = cloud.said(job, "workerpool3-0")
-    assert (evaluated[0]["phase"], evaluated[-1]["phase"], evaluated[-1]["step"]) == ("start", "evaluate", 12)
-    assert "Traceback" not in cloud.api.printed(job.name, "workerpool3-0")
     log = run.logs["Trainer"]
     assert (
         f"created CustomJob {job.name}: https://console.cloud.google.com/vertex-ai/locations/europe-west4/training/" in log

@@ -42,7 +42,7 @@ class SshLauncher(Launcher[SshSettings]):
     def state(self):
         codes = {task: process.poll() for task, process in self.processes.items()}
         failed = {code: task for task, code in codes.items() if code}
-        if not failed and None in (codes["chief"], codes.get("evaluator", 0)):
+        if not failed and codes["chief"] is None:
             return State("running", f"training on {', '.join(self.settings.hosts)}")
         self.stop(has_time=True)
         if not failed:

@@ -23,8 +23,8 @@ DISTRIBUTIONS = {
     "one_device": Distribution("one_device"),
     "mirrored": Distribution("mirrored", accelerator_count=2),
     "central_storage": Distribution("central_storage", accelerator_count=2),
-    "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=3, num_evaluators=1),
-    "parameter_server": Distribution("parameter_server", num_workers=2, num_parameter_servers=2, num_evaluators=1),
+    "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=3),
+    "parameter_server": Distribution("parameter_server", num_workers=2, num_parameter_servers=2),
     "tpu": Distribution("tpu"),
     "model_parallel": Distribution("model_parallel", mesh="1x2"),
 }

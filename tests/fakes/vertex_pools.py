@@ -19,7 +19,7 @@ from google.cloud.aiplatform_v1 import types
 
 POLL_SECONDS = 0.03
 REDUCTION_SERVER = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
-ROLES = ("chief", "worker", "ps", "evaluator")  # of the worker pools, in TF_CONFIG
+ROLES = ("chief", "worker", "ps")  # of the worker pools, in TF_CONFIG
 
 Process = subprocess.Popen[bytes] | ForkedProcess
 Forked = ForkedProcesses | None
@@ -59,7 +59,6 @@ class PoolJob(threading.Thread):
         cluster: dict[str, list[str]] = {}
         for replica, address in addresses.items():
             cluster.setdefault(_role(replica), []).append(address)
-        cluster.pop("evaluator", None)  # as documented
         tasks = {replica: {"type": _role(replica), "index": int(replica.rpartition("-")[2])} for replica in addresses}
         self._variables = {
             replica: {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for replica, task in tasks.items()

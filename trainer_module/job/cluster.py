@@ -28,7 +28,6 @@ ERROR_FILE_VARIABLE = "TFX_DISTRIBUTE_ERROR"
 CHIEF = "chief"
 WORKER = "worker"
 PARAMETER_SERVER = "ps"  # what TensorFlow calls it in TF_CONFIG
-EVALUATOR = "evaluator"
 
 
 @dataclass(frozen=True, order=True)
@@ -36,7 +35,7 @@ class ClusterTask:
     """One process of a cluster.
 
     Attributes:
-      role: `chief`, `worker`, `ps` or `evaluator`.
+      role: `chief`, `worker` or `ps`.
       index: Number of the task within its role, from 0.
     """
 
@@ -44,7 +43,7 @@ class ClusterTask:
     index: int
 
     def __str__(self) -> str:
-        return self.role if self.role in (CHIEF, EVALUATOR) else f"{self.role} {self.index}"
+        return self.role if self.role == CHIEF else f"{self.role} {self.index}"
 
     @property
     def file_name(self) -> str:
@@ -71,7 +70,6 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
         CHIEF: 1,
         WORKER: workers,
         PARAMETER_SERVER: strategy_table.num_parameter_servers(distribution),
-        EVALUATOR: distribution.num_evaluators,
     }
     return {role: count for role, count in roles.items() if count}
 
@@ -125,8 +123,7 @@ class Cluster:
         """Returns the value of TF_CONFIG for one of the cluster's tasks."""
         return json.dumps(
             {
-                # For `tf.distribute`, the evaluator is not part of the cluster.
-                "cluster": {role: list(hosts) for role, hosts in self.addresses.items() if role != EVALUATOR},
+                "cluster": {role: list(hosts) for role, hosts in self.addresses.items()},
                 "task": {"type": task.role, "index": task.index},
             }
         )
@@ -135,9 +132,7 @@ class Cluster:
 def tf_config_for(distribution: Distribution, environ: Mapping[str, str]) -> str | None:
     """Returns this process's TF_CONFIG in TensorFlow's form; None if it trains alone.
 
-    The Training Operator lists the evaluator among the cluster's tasks, and all others
-    would wait for it forever. Vertex AI lists reduction servers, and describes a job of
-    one process as a cluster. Source: https://github.com/tensorflow/tensorflow/issues/46169
+    Vertex AI lists reduction servers, and describes a job of one process as a cluster.
     """
     text = environ.get(TF_CONFIG)
     roles = replicas_of_roles(distribution)
@@ -145,8 +140,7 @@ def tf_config_for(distribution: Distribution, environ: Mapping[str, str]) -> str
         return None
     document = json.loads(text)
     # In a cluster without a chief, worker 0 is the chief.
-    tf_roles = [role for role in (*roles, WORKER) if role != EVALUATOR]
-    document["cluster"] = {role: hosts for role, hosts in document.get("cluster", {}).items() if role in tf_roles}
+    document["cluster"] = {role: hosts for role, hosts in document.get("cluster", {}).items() if role in (*roles, WORKER)}
     return json.dumps(document)
 
 
@@ -156,7 +150,7 @@ def task_from_environment(environ: Mapping[str, str]) -> ClusterTask:
     In a cluster without a chief, worker 0 is the chief, as for `tf.distribute`.
 
     Raises:
-      ConfigurationError: TF_CONFIG is not valid.
+      ConfigurationError: TF_CONFIG is not valid, or has the task of an evaluator.
     """
     text = environ.get(TF_CONFIG)
     if not text:
@@ -167,6 +161,10 @@ def task_from_environment(environ: Mapping[str, str]) -> ClusterTask:
         task = ClusterTask(str(document["task"]["type"]), int(document["task"]["index"])) if roles else CHIEF_TASK
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"TF_CONFIG of this process is not valid: {text!r} ({error})") from error
+    if task.role == "evaluator":
+        raise ConfigurationError(
+            "TF_CONFIG: this process is an evaluator, but the training processes evaluate; leave it out of the job"
+        )
     if CHIEF not in roles and task == ClusterTask(WORKER, 0):
         return CHIEF_TASK
     return task

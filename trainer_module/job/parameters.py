@@ -65,12 +65,6 @@ class Distribution:
         "and `reduction_to_one_device`; `multi_worker_mirrored` takes `ring`, `nccl` and, on Vertex AI, `reduction_server`.",
         choices=("auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device", "reduction_server"),
     )
-    num_evaluators: int = parameter(
-        0,
-        "1 starts a separate process that evaluates while the others go on training, for `multi_worker_mirrored` and "
-        "`parameter_server`; 0 evaluates in the training processes.",
-        minimum=0,
-    )
     partition_min_bytes: int = parameter(
         0,
         "Smallest part, in bytes, that a variable is divided into among the parameter servers of `parameter_server`; "

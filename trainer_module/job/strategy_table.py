@@ -101,8 +101,6 @@ def check_run_fn(distribution: Distribution) -> None:
     row = distribution.info
     if not row.run_fn:
         raise ConfigurationError(f"strategy: a run_fn cannot train under {row.name!r} ({row.summary}); write build_model")
-    if distribution.num_evaluators:
-        raise ConfigurationError("num_evaluators: a run_fn evaluates by itself; write num_evaluators=0")
 
 
 def check_all_reduce(distribution: Distribution, where: str) -> None:
@@ -132,14 +130,6 @@ def _check_processes(distribution: Distribution, row: StrategyInfo) -> None:
         raise ConfigurationError(
             f"partition_min_bytes: strategy {strategy!r} has no parameter servers to divide variables among; "
             "write partition_min_bytes=0"
-        )
-    if distribution.num_evaluators > 1:
-        raise ConfigurationError(
-            f"num_evaluators: {distribution.num_evaluators} evaluators would do the same work; write 1, or 0 for none"
-        )
-    if distribution.num_evaluators and not row.multi_worker:
-        raise ConfigurationError(
-            f"num_evaluators: strategy {strategy!r} trains in one process, which evaluates too; write num_evaluators=0"
         )
 
 
@@ -203,7 +193,7 @@ def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:
             )
 
 
-def _check_export(distribution: Distribution, options: TrainingOptions) -> None:
+def _check_export(options: TrainingOptions) -> None:
     metric = options.export_best
     if options.export_mode and not metric:
         raise ConfigurationError(
@@ -212,11 +202,6 @@ def _check_export(distribution: Distribution, options: TrainingOptions) -> None:
     if metric and not options.export_mode and not metric.endswith("loss"):
         raise ConfigurationError(
             f"export_mode: is missing; write min or max, for whether small or large values of {metric} are better"
-        )
-    if metric and distribution.num_evaluators and not metric.startswith("val_"):
-        raise ConfigurationError(
-            f"export_best: with num_evaluators={distribution.num_evaluators}, the evaluator decides, and it does not know "
-            f"{metric!r}; write a metric of evaluations, such as val_{metric}"
         )
 
 
@@ -240,7 +225,7 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
             f"steps_per_epoch: with epochs={options.epochs}, an epoch is one pass over the examples; write train_steps "
             "instead of epochs, or leave steps_per_epoch out"
         )
-    _check_export(distribution, options)
+    _check_export(options)
     if options.keras_version == 3 and row.not_keras_3:
         able = [name for name, other in STRATEGIES.items() if not other.not_keras_3]
         raise ConfigurationError(

@@ -128,7 +128,7 @@ def format_shares(shares: Mapping[str, float]) -> str:
 def title(task: str) -> str:
     """Returns the name of a process for people: `worker 0` for `worker-0`."""
     role, _, index = task.rpartition("-")
-    return role if role in ("chief", "evaluator") else f"{role} {index}"
+    return role if role == "chief" else f"{role} {index}"
 
 
 def summarize(processes: Sequence[ProcessTime]) -> TimeUse:

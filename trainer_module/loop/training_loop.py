@@ -39,7 +39,6 @@ from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCou
 from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
 from tfx_distribute.trainer_module.loop.profiler import Profiler
-from tfx_distribute.trainer_module.loop.sidecar_evaluator import SidecarCheckpointWriter
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.state.base_model import warm_start
@@ -77,7 +76,6 @@ def train(
         training.start_callbacks(at_end)
         begin = training.restore(at_end)
         training.run_epochs(begin)
-        training.save_last()
         seconds = time.monotonic() - start
         training.finish()
     return training.model, training.result(seconds)
@@ -126,7 +124,7 @@ class _Training:
         )
         self._process_times = ProcessTimes(self._counter.meter, self._run_dir if is_chief else None)
         self._metrics: dict[str, float] = {}
-        self._epoch, self._is_evaluated, self._has_diverged = 0, False, False
+        self._epoch, self._has_diverged = 0, False
         self._best: BestEvaluation | None = None
 
     @contextlib.contextmanager
@@ -151,9 +149,6 @@ class _Training:
         self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options, warm_up)
         if job.outputs.serving_model_dir:
             _check_export(adapter, features, self._input)
-        self._sidecar: SidecarCheckpointWriter | None = None
-        if job.distribution.num_evaluators:
-            self._sidecar = SidecarCheckpointWriter(self.model, self._run_dir, self._is_chief, plan.num_replicas)
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
         self._reporter.enter("reading the base model")
         self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform, self._strategy)
@@ -162,8 +157,7 @@ class _Training:
 
     def start_callbacks(self, at_end: contextlib.ExitStack) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""
-        num_evaluators = self._job.distribution.num_evaluators
-        callbacks_lib.check_monitors(self._user_callbacks, num_evaluators, self._input.has_evaluation)
+        callbacks_lib.check_monitors(self._user_callbacks, self._input.has_evaluation)
         callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
         at_end.enter_context(model_calls.checked(self.model, self._steps))
         self.model.stop_training = False
@@ -232,27 +226,19 @@ class _Training:
         self._metrics = self._epochs.read_metrics()
 
     def _evaluate(self) -> None:
-        """Evaluates after an epoch, if it is time, or hands the weights over."""
-        self._is_evaluated = (self._epoch + 1) % self._options.validation_freq == 0
-        if not self._is_evaluated:
-            return
-        if self._sidecar:
-            self._sidecar.save(self._epoch)
-        elif self._input.has_evaluation:
-            self._checkpoints.val_metrics = self._evaluate_now(f"the evaluation after epoch {self._epoch + 1}")
+        """Evaluates after an epoch, if it is time."""
+        if (self._epoch + 1) % self._options.validation_freq == 0 and self._input.has_evaluation:
+            self._reporter.enter(f"the evaluation after epoch {self._epoch + 1}")
+            self._adapter.reset_metrics()
+            self._checkpoints.val_metrics = {f"val_{name}": value for name, value in self._epochs.evaluate().items()}
             self._metrics |= self._checkpoints.val_metrics
-
-    def _evaluate_now(self, what: str) -> dict[str, float]:
-        self._reporter.enter(what)
-        self._adapter.reset_metrics()
-        return _add_val_prefix(self._epochs.evaluate())
 
     def _end_epoch(self) -> None:
         """Calls `on_epoch_end`, saves the best weights, and records the metrics."""
         epoch, metrics = self._epoch, self._metrics
         self._reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
         self._callbacks.on_epoch_end(epoch, metrics)
-        if self._best_model and not self._sidecar:
+        if self._best_model:
             self._reporter.enter("saving the best weights")
             with self._counter.meter.spending("save"):
                 self._best_model.offer(metrics, epoch, self._counter.step, self._steps.agree)
@@ -274,43 +260,20 @@ class _Training:
         if self._is_chief:
             self._counter.report(self._metrics, message)
 
-    def save_last(self) -> None:
-        """Hands the last weights over to the evaluator."""
-        if self._sidecar and not self._is_evaluated:
-            # The evaluator's last metrics are those of the result.
-            self._sidecar.save(self._epoch)
-        self._profiler.stop()
-
     def finish(self) -> None:
-        """Waits for the evaluator, calls `on_train_end`, restores the best weights."""
-        if self._sidecar:
-            self._metrics |= self._wait_for_evaluator(self._sidecar)
-        # After an evaluation: the evaluator's weights are those before it too.
+        """Calls `on_train_end`, and restores the best weights."""
+        self._profiler.stop()
         gradients.finalize(self._adapter.optimizer, self.model.trainable_variables)
         self._counter.report(self._metrics)
         self._reporter.enter("on_train_end")
         self._callbacks.on_train_end(self._metrics)
         if self._best_model:
             self._reporter.enter("restoring the best weights")
-            self._steps.agree(0)  # the chief has waited for the evaluator
+            self._steps.agree(0)  # the chief has written them
             self._best = self._best_model.restore()
             if self._best is None:
                 words = f"export_best: no {self._options.export_best} was finite, the last weights are exported"
                 self._counter.report(self._metrics, words)
-
-    def _wait_for_evaluator(self, sidecar: SidecarCheckpointWriter) -> dict[str, float]:
-        """Returns the evaluator's last metrics, or evaluates if it has none."""
-        self._reporter.enter("waiting for the evaluator", limited=False)  # `finish` has a time limit itself
-        evaluated = sidecar.finish()
-        if not self._steps.agree(evaluated is None)[0] > 0:  # the others wait here for the chief
-            return _add_val_prefix(evaluated or {})
-        self._report(_describe_missing_evaluator(sidecar.remark, self._options.export_best))
-        metrics = self._evaluate_now("the evaluation of the last epoch")
-        if self._best_model:
-            self._reporter.enter("saving the best weights")
-            self._best_model.read_again()
-            self._best_model.offer(metrics, self._epoch, self._counter.step, self._steps.agree)
-        return metrics
 
     def result(self, seconds: float) -> TrainingResult:
         """Returns the result of a training that took so many seconds."""
@@ -401,13 +364,6 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     return [kind(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
 
 
-def _describe_missing_evaluator(reason: str, export_best: str) -> str:
-    message = f"{reason}: the training processes evaluate the last epoch instead"
-    if export_best:
-        message += "; export_best chooses from this evaluation and those that the evaluator did before"
-    return message
-
-
 def _describe_differing(names: Sequence[str]) -> str:
     mean = "tf.VariableAggregation.MEAN"
     if keras_models.is_keras_3():
@@ -416,7 +372,3 @@ def _describe_differing(names: Sequence[str]) -> str:
         f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
         f"aggregation={mean} where the variable is made"
     )
-
-
-def _add_val_prefix(metrics: dict[str, float]) -> dict[str, float]:
-    return {f"val_{name}": value for name, value in metrics.items()}

@@ -24,12 +24,12 @@ class HistoryRecord:
 
     Attributes:
       time: Unix time of the report, in seconds.
-      task: The process: `chief-0`, `worker-1`, `ps-0`, `evaluator-0`.
+      task: The process: `chief-0`, `worker-1`, `ps-0`.
       attempt: Name of the process's try. On one machine, all processes of a try have
         the same; elsewhere it is the time at which the process started. Names of later
         tries of a process need not sort after those of earlier ones; `started` does.
       started: Unix time at which this try of the process started.
-      phase: As in `Progress`: `start`, `train`, `export`, `done`, `serve`, `evaluate`;
+      phase: As in `Progress`: `start`, `train`, `export`, `done`, `serve`;
         `epoch` for the report at the end of an epoch, whose metrics are those of
         `on_epoch_end`, the evaluation's `val_` ones included; `failed` if the try ended
         with an error, which `message` has; `stopped` if it was asked to end.

@@ -35,8 +35,8 @@ class Progress:
 
     Attributes:
       phase: `start`, `train`, `export` or `done`; `run_fn` for what one prints; `serve`
-        for a process that a coordinator uses, `evaluate` for an evaluator.
-      step: Training steps done; for an evaluator, the epoch that it evaluated, from 1.
+        for a process that a coordinator uses.
+      step: Training steps done.
       train_steps: Total number of training steps; 0 if unknown.
       examples_per_second: Recent training speed of this process's replicas.
       num_replicas: Replicas that train in step, over all processes.

@@ -53,10 +53,9 @@ class BestModel:
         self._made_with = describe_settings(job, plan)
         self._folder, self._owner = job.outputs.checkpoint_dir, job.outputs.result_file
         self._checkpoint = _checkpoint_without_optimizer(model)
-        self._is_evaluated_elsewhere = bool(job.distribution.num_evaluators)
         self._is_chief = is_chief
-        self._best: BestEvaluation | None
-        self.read_again()
+        document, _ = self._read_documents()
+        self._best = BestEvaluation(**document["best"]) if document else None
 
     def offer(
         self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]] | None = None
@@ -85,11 +84,6 @@ class BestModel:
         else:
             save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
 
-    def read_again(self) -> None:
-        """Finds the best evaluation so far, by an evaluator or before a restart."""
-        document, _ = self._read_documents()
-        self._best = BestEvaluation(**document["best"]) if document else None
-
     def restore(self) -> BestEvaluation | None:
         """Restores the weights of the best evaluation, and returns its value.
 
@@ -104,11 +98,7 @@ class BestModel:
             return None
         path = f"{self._folder}/{_name_of(document)}"
         try:
-            status = self._checkpoint.read(path)
-            if self._is_evaluated_elsewhere:  # an evaluator lacks what only training steps create
-                status.assert_nontrivial_match().expect_partial()
-            else:
-                status.assert_existing_objects_matched()
+            self._checkpoint.read(path).assert_existing_objects_matched()
         except (tf.errors.OpError, ValueError, AssertionError) as error:
             raise TrainingError(f"export_best: the weights {path} cannot be restored: {first_line(error)}") from error
         return BestEvaluation(**document["best"])
@@ -177,7 +167,7 @@ def check_metric(
 def _checkpoint_without_optimizer(model: tf.keras.Model) -> tf.train.Checkpoint:
     """Returns a checkpoint of a built model without its optimizer.
 
-    An evaluator has no use for the optimizer, which may be twice as large as the model.
+    The optimizer may be twice as large as the model, and is not exported.
     """
     state = keras_models.state(model)
     optimizer = getattr(model, "optimizer", None)

@@ -96,33 +96,23 @@ def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agre
             )
 
 
-def check_monitors(callbacks: Sequence[tf.keras.callbacks.Callback], num_evaluators: int, has_evaluation: bool) -> None:
-    """Checks that the training processes have the metrics that callbacks monitor.
+def check_monitors(callbacks: Sequence[tf.keras.callbacks.Callback], has_evaluation: bool) -> None:
+    """Checks that there are the metrics that callbacks monitor.
 
     Keras's callbacks would do nothing, and only warn.
 
     Raises:
-      ConfigurationError: A callback monitors a metric of an evaluation that is not made
-        here.
+      ConfigurationError: A callback monitors a metric of evaluations; there are none.
     """
-    if has_evaluation and not num_evaluators:
+    if has_evaluation:
         return
     for callback in callbacks:
         monitor = getattr(callback, "monitor", None)
         uses_it = getattr(callback, "save_best_only", True)  # else a ModelCheckpoint does not look at it
         if uses_it and isinstance(monitor, str) and monitor.startswith("val_"):
-            reason, remedy = (
-                (
-                    f"with num_evaluators: {num_evaluators} another process computes it, while these train on",
-                    f"num_evaluators: 0, or monitor={monitor.removeprefix('val_')!r}; export_best exports the best weights "
-                    "with an evaluator too",
-                )
-                if num_evaluators
-                else ("there is no split 'eval' to compute it on", f"monitor={monitor.removeprefix('val_')!r}")
-            )
             raise ConfigurationError(
-                f"module: callbacks returned {type(callback).__name__}, which monitors {monitor}, but {reason}; write "
-                f"{remedy}"
+                f"module: callbacks returned {type(callback).__name__}, which monitors {monitor}, but there is no split "
+                f"'eval' to compute it on; write monitor={monitor.removeprefix('val_')!r}"
             )
 
 

@@ -13,7 +13,6 @@ from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, K
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
-    EVALUATOR,
     PARAMETER_SERVER,
     TF_CONFIG,
     WORKER,
@@ -55,7 +54,7 @@ class JobSet(JobKind):
         jobs = [_make_replicated_job(role, count, training, settings, step, cluster) for role, count in roles.items()]
         return {
             "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
-            # Parameter servers and evaluators do not end by themselves.
+            # Parameter servers do not end by themselves.
             "successPolicy": {"operator": "All", "targetReplicatedJobs": [CHIEF]},
             "failurePolicy": {
                 "maxRestarts": training.max_restarts,
@@ -83,7 +82,7 @@ def _make_replicated_job(
     config = cluster.tf_config(ClusterTask(role, 0)).replace('"index": 0', f'"index": $({TASK_INDEX})')
     container["env"] = [index, {"name": TF_CONFIG, "value": config}, *container["env"]]
     template["spec"]["restartPolicy"] = "Never"  # on its machine, it would not find its peers
-    is_replaceable = role == EVALUATOR or (role == WORKER and PARAMETER_SERVER in cluster.addresses)
+    is_replaceable = role == WORKER and PARAMETER_SERVER in cluster.addresses
     rules: list[Document] = [
         {
             "action": "FailJob",

@@ -15,7 +15,7 @@ class KubernetesSettings(LauncherSettings):
     """Settings of training on Kubernetes: pods, and how they are scheduled.
 
     Attributes:
-      worker: Pod of each training process and of the evaluator: a PodTemplateSpec with
+      worker: Pod of each training process: a PodTemplateSpec with
         one container, `tensorflow`.
       parameter_server: Pod of each parameter server, and of a chief that only
         coordinates.

@@ -13,7 +13,6 @@ from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSe
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
-    EVALUATOR,
     PARAMETER_SERVER,
     WORKER,
     ClusterTask,
@@ -23,7 +22,7 @@ from tfx_distribute.trainer_module.job.cluster import (
 if TYPE_CHECKING:
     from kubernetes import client
 
-REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS", EVALUATOR: "Evaluator"}
+REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS"}
 _LABELS = "training.kubeflow.org"
 
 

@@ -15,7 +15,7 @@ from tfx_distribute.components.launchers.local import log_tail, out_of_memory
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, EVALUATOR, WORKER, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, WORKER, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report, termination
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
@@ -154,7 +154,7 @@ class Processes:
     ):
         self._server = server
         self._all = processes
-        self._training = [process for process in processes if not process.is_server and process.task.role != EVALUATOR]
+        self._training = [process for process in processes if not process.is_server]
         self._on_progress = on_progress
         self._silent_limit = silent_limit
         self._may_restart = may_restart
@@ -196,9 +196,6 @@ class Processes:
             process.start(self._server)
         elif self._deadline is None or status not in SECONDARY_EXIT_GRACE:
             self._deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(status, 0.0)
-            if status == exit_codes.PREEMPTED and process.task.role == EVALUATOR:
-                # Processes that train tell each other; an evaluator tells none.
-                self._send(self._training, signal.SIGTERM)
 
     def _find_cause(self) -> Failure | None:
         """Returns the failure of the process that failed first; None if none has."""
@@ -214,9 +211,8 @@ class Processes:
 
     def save_and_end(self) -> None:
         """Ends all processes, after they have had time to save."""
-        training = [process for process in self._all if not process.is_server]
         try:
-            self._signal(training, signal.SIGTERM, termination.launcher_seconds(os.environ))
+            self._signal(self._training, signal.SIGTERM, termination.launcher_seconds(os.environ))
         finally:  # also after a second Ctrl-C, which ends the wait
             self.end()
 

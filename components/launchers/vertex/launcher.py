@@ -1,7 +1,7 @@
 """Runs a training as a CustomJob of Vertex AI. Imports no client of Google Cloud.
 
 A machine's role follows from the position of its worker pool in the list: chief,
-workers, parameter servers or reduction servers, evaluator. Source:
+workers, parameter servers or reduction servers. Source:
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
 """
 
@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings, Request, State, Training
 from tfx_distribute.trainer_module.job import strategy_info
 from tfx_distribute.trainer_module.job.cluster import (
-    CHIEF,
     ERROR_FILE_VARIABLE,
-    EVALUATOR,
     PARAMETER_SERVER,
     REQUESTED_GPUS,
-    WORKER,
     ClusterTask,
     replicas_of_roles,
     uses_accelerators,
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 # It has a command of its own. Source:
 # https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
 REDUCTION_SERVER_IMAGE = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
-POOLS = (CHIEF, WORKER, PARAMETER_SERVER, EVALUATOR)
 TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step finds its job
 
 
@@ -44,7 +40,7 @@ class VertexTrainingSettings(LauncherSettings):
       project: Google Cloud project.
       location: Region of the project.
       image: Container image of training processes.
-      worker: MachineSpec of each training process and of the evaluator.
+      worker: MachineSpec of each training process.
       parameter_server: MachineSpec of each parameter server, and of a chief that only
         coordinates.
       reduction_server: MachineSpec of reduction servers.
@@ -148,7 +144,7 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
 
 
 def _make_pools(training: Training, settings: VertexTrainingSettings, error_file: str) -> list[dict[str, Any]]:
-    """Makes the pools that a strategy needs, each at its position; others are empty."""
+    """Makes the pools that a strategy needs, each at its position."""
     distribution = training.distribution
 
     def training_container(machine: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,5 +173,4 @@ def _make_pools(training: Training, settings: VertexTrainingSettings, error_file
     if distribution.all_reduce == strategy_info.REDUCTION_SERVER:
         container = {"image_uri": REDUCTION_SERVER_IMAGE}
         pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, container)
-    last = max(POOLS.index(role) for role in pools)
-    return [pools.get(role, {}) for role in POOLS[: last + 1]]
+    return list(pools.values())  # each at its position: who has servers has workers

@@ -19,7 +19,6 @@ def test_curves_of_every_process_and_try():
         record("chief-0", "train", 1, metrics={"loss": 0.9}, examples_per_second=10.0),
         record("worker-0", "train", 1, metrics={"loss": 0.8, "val_loss": 9.0}, examples_per_second=12.0),
         record("chief-0", "epoch", 2, epoch=1, metrics={"loss": 0.7, "val_loss": 0.75}),
-        record("evaluator-0", "evaluate", 1, metrics={"val_loss": 0.6}),
         record("chief-0", "train", 3, started=100.0, examples_per_second=11.0),
         record("chief-0", "epoch", 4, started=100.0, metrics={"loss": 0.5, "val_loss": math.nan}),
     ]
@@ -29,7 +28,6 @@ def test_curves_of_every_process_and_try():
         Curve("loss", "train", ((2, 0.7),)),
         Curve("loss", "train", ((4, 0.5),), attempt=1),
         Curve("loss", "validation", ((2, 0.75),)),
-        Curve("loss", "evaluator 0", ((2, 0.6),)),
     )
     assert made.throughput == (
         Curve("examples per second", "chief 0", ((1, 10.0),)),

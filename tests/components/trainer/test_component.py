@@ -112,7 +112,6 @@ def test_contradictory_arguments_are_refused(arguments, message):
     [
         ({"run_fn": "m.run_fn", "precision": "mixed_bfloat16"}, "precision: a run_fn decides on it by itself; leave it out"),
         ({"run_fn": "m.run_fn", "hparams": {"units": 3}}, "hparams: are for build_model; write custom_config"),
-        ({"run_fn": "m.run_fn", "num_evaluators": 1}, "num_evaluators: "),
         ({"run_fn": "m.run_fn", "strategy": "model_parallel"}, "strategy: a run_fn cannot train under 'model_parallel'"),
         ({"build_model": "m.build_model", "custom_config": {"units": 3}}, "custom_config: is for a run_fn; write hparams"),
         ({"run_fn": "m.run_fn", "warm_start": WarmStart(freeze=["dense"])}, "base_model: a run_fn takes weights from"),

@@ -21,7 +21,7 @@ from tfx_distribute.trainer_module.job.warm_start import WarmStart
 JOB = TrainingJob(
     module=UserModule("model.build_model"),
     data=None,
-    distribution=Distribution("parameter_server", num_workers=3, num_evaluators=1),
+    distribution=Distribution("parameter_server", num_workers=3),
     training_options=TrainingOptions(16, epochs=2, gradient_accumulation_steps=1, precision="mixed_bfloat16"),
     outputs=Outputs("model", "run", "result.json"),
 )
@@ -38,7 +38,6 @@ def test_how_a_model_was_trained_is_recorded_with_it():
         "strategy": "parameter_server",
         "num_workers": 3,
         "num_parameter_servers": 1,
-        "num_evaluators": 1,
         "mesh": "",
         "num_replicas": 1,
         "per_replica_batch_size": 16,

@@ -266,9 +266,9 @@ def test_files_stay_if_a_retry_is_refused(trained, tmp_path, is_retry):
 def test_a_process_that_fails_after_the_result_was_written(trained, tmp_path):
     def fail(job):
         succeed(job)
-        raise TrainingError("the evaluator failed")
+        raise TrainingError("a worker failed")
 
-    with pytest.raises(TrainingError, match="the evaluator failed"):
+    with pytest.raises(TrainingError, match="a worker failed"):
         trained(fail)
     (folder,) = (tmp_path / "shared").iterdir()
     assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", job_builder.RESULT_FILE]

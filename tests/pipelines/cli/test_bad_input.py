@@ -118,7 +118,6 @@ def test_mistakes_in_files(project, file, text, message):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ("num_evaluators: 1, strategy: parameter_server", "there is no split 'eval' to evaluate on; data.splits has train"),
         (
             "strategy: model_parallel, layout_rules: kernel",
             "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",

@@ -20,12 +20,8 @@ def test_line_of_a_cluster_adds_up_examples_and_names_each_process():
 
 
 def test_line_of_processes_that_take_no_steps():
-    tasks = {
-        CHIEF_TASK: Progress("train", 30, 440),
-        ClusterTask("ps", 0): Progress("serve"),
-        ClusterTask("evaluator", 0): Progress("evaluate", 2),
-    }
-    assert format_training_line(tasks) == "step 30/440  chief: 30 ps 0: serves evaluator: epoch 2"
+    tasks = {CHIEF_TASK: Progress("train", 30, 440), ClusterTask("ps", 0): Progress("serve")}
+    assert format_training_line(tasks) == "step 30/440  chief: 30 ps 0: serves"
 
 
 def test_line_before_and_after():

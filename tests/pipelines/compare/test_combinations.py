@@ -57,7 +57,7 @@ def test_all_combinations_are_made_in_order(make):
         (["lerning_rate=1,2"], "did you mean 'learning_rate'?"),
         (["all_reduce=reduction_server", MULTI, "num_workers=2"], "this machine has none"),
         (["epochs=1,2"], "-p epochs: all combinations train for the same steps; write --train-steps instead"),
-        (["num_evaluators=1"], "-p num_evaluators: a comparison only trains, with num_evaluators=0; leave it out"),
+        (["validation_freq=2"], "-p validation_freq: a comparison only trains, with validation_freq=1; leave it out"),
         (["num_shards=2,4"], "-p num_shards: all combinations train on the same data and base model; write one value"),
     ],
 )

@@ -109,7 +109,6 @@ def test_the_whole_plan_of_two_workers(make):
         ({"strategy": "tpu"}, "the TPU decides on the replicas"),
         ({"strategy": "parameter_server"}, "workers do not wait for each other"),
         ({"strategy": "model_parallel", "mesh": "1x2"}, "no layout_rules: every device holds the whole model"),
-        ({"strategy": "parameter_server", "num_evaluators": 1}, "callbacks do not see them"),
         ({"strategy": "multi_worker_mirrored", "num_workers": 4, "num_shards": 6}, "to take 1 in 2 .*write num_shards=8"),
         ({"num_shards": 301}, "the split 'eval' has about 300 examples, fewer than 301 shards"),
         ({"num_shards": 601}, "the split 'train' has about 600 examples, fewer than 601 shards"),
@@ -130,15 +129,13 @@ def test_strategy_that_is_left_open_is_told_with_its_reason(make):
 
 
 def test_roles_of_parameter_servers(make):
-    plan = make(strategy="parameter_server", num_workers=2, num_evaluators=1)
+    plan = make(strategy="parameter_server", num_workers=2)
     assert [(role.role, role.num_processes, role.does) for role in plan.roles] == [
         ("chief", 1, "coordinates: gives steps to workers"),
         ("worker", 2, "trains, whenever it is free"),
         ("ps", 1, "holds variables"),
-        ("evaluator", 1, "evaluates after each epoch, while the others train"),
     ]
     assert (plan.num_replicas, plan.global_batch_size) == (1, 32), "a step is one worker's"
-    assert "evaluator" not in json.loads(plan.tf_config)["cluster"]
 
 
 def test_mesh_and_accumulation(make):

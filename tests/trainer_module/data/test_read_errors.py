@@ -59,13 +59,3 @@ def test_shard_that_went_missing(cluster, digits, shards):
     Path(shards.files[3]).unlink()
     with pytest.raises(TrainingError, match=rf"examples: {shards.files[3]} is missing; make the examples again"):
         cluster.train(training_options=TrainingOptions(16, epochs=1), data=replace(digits, train=shards))
-
-
-def test_evaluator_names_the_record_too(cluster, digits, shards):
-    path = Path(shards.files[0])
-    content = bytearray(path.read_bytes())
-    content[-100] ^= 1
-    path.write_bytes(content)
-    distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
-    with pytest.raises(TrainingError, match=rf"examples: {path}, record 349 at byte \d+: it does not match its checksum"):
-        cluster.train(distribution, TrainingOptions(32, epochs=2), data=replace(digits, eval=shards))

@@ -23,7 +23,6 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
         (Distribution("mirrored"), {"chief": 1}),
         (Distribution("multi_worker_mirrored"), {"chief": 1}),
         (Distribution("multi_worker_mirrored", num_workers=4), {"chief": 1, "worker": 3}),
-        (Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1), {"chief": 1, "worker": 1, "evaluator": 1}),
         (Distribution("parameter_server"), {"chief": 1, "worker": 1, "ps": 1}),
         (Distribution("parameter_server", num_workers=3, num_parameter_servers=2), {"chief": 1, "worker": 3, "ps": 2}),
         (Distribution("model_parallel", mesh="2x2"), {"chief": 1}),
@@ -35,28 +34,13 @@ def test_roles_of_each_strategy(distribution, roles):
 
 def test_who_serves_and_who_computes():
     """A coordinator does not compute, and its servers run until it ends."""
-    servers = Distribution("parameter_server", num_workers=1, num_evaluators=1)
-    tasks = [ClusterTask("chief", 0), ClusterTask("worker", 0), ClusterTask("ps", 0), ClusterTask("evaluator", 0)]
-    assert [is_server(servers, task) for task in tasks] == [False, True, True, False]
-    assert [uses_accelerators(servers, task) for task in tasks] == [False, True, False, True]
+    servers = Distribution("parameter_server", num_workers=1)
+    tasks = [ClusterTask("chief", 0), ClusterTask("worker", 0), ClusterTask("ps", 0)]
+    assert [is_server(servers, task) for task in tasks] == [False, True, True]
+    assert [uses_accelerators(servers, task) for task in tasks] == [False, True, False]
     workers = Distribution("multi_worker_mirrored", num_workers=2)
     assert [is_server(workers, task) for task in tasks[:2]] == [False, False]
     assert [uses_accelerators(workers, task) for task in tasks[:2]] == [True, True]
-
-
-def test_evaluator_is_no_part_of_the_cluster():
-    """TensorFlow waits forever for a listed one, and the Training Operator lists it."""
-    cluster = Cluster({"chief": ("a:1",), "evaluator": ("b:1",)})
-    assert json.loads(cluster.tf_config(ClusterTask("evaluator", 0))) == {
-        "cluster": {"chief": ["a:1"]},
-        "task": {"type": "evaluator", "index": 0},
-    }
-    listed = '{"cluster": {"chief": ["a:1"], "evaluator": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
-    two = Distribution("multi_worker_mirrored", num_workers=1, num_evaluators=1)
-    understood = tf_config_for(two, {"TF_CONFIG": listed})
-    assert understood is not None
-    assert json.loads(understood)["cluster"] == {"chief": ["a:1"]}
-    assert tf_config_for(two, {}) is None
 
 
 def test_only_those_that_train_are_listed():
@@ -109,4 +93,10 @@ def test_task_of_this_process(text, task):
 @pytest.mark.parametrize("text", ["{", "[]", '{"cluster": {"worker": ["a:1"]}}', '{"cluster": {"worker": []}, "task": 3}'])
 def test_invalid_tf_config_is_named(text):
     with pytest.raises(ConfigurationError, match="TF_CONFIG"):
+        task_from_environment({"TF_CONFIG": text})
+
+
+def test_a_platforms_evaluator_is_refused():
+    text = '{"cluster": {"chief": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}'
+    with pytest.raises(ConfigurationError, match="TF_CONFIG: this process is an evaluator"):
         task_from_environment({"TF_CONFIG": text})

@@ -65,8 +65,6 @@ def test_a_named_strategy_is_left_alone():
         ),
         ({"warmup_steps": -1}, "warmup_steps: -1 is too small"),
         ({"precision": "float64"}, "precision: 'float64' is not known"),
-        ({"num_evaluators": 1}, "num_evaluators: strategy 'default' trains in one process, which evaluates too"),
-        ({"strategy": "parameter_server", "num_evaluators": 2}, "num_evaluators: 2 evaluators would do the same work"),
         ({"partition_min_bytes": 1}, "partition_min_bytes: strategy 'default' has no parameter servers"),
         (
             {"strategy": "parameter_server", "accelerator_count": 2},

@@ -283,16 +283,6 @@ def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path):
     assert any("cannot save the training state, training continues" in message for message in faulty.messages())
 
 
-def test_evaluator_of_another_try_is_not_confused(faulty):
-    """The lost evaluator has left weights and metrics of epochs that are repeated."""
-    distribution = replace(STRATEGIES["multi_worker_mirrored"], num_evaluators=1)
-    hparams = fault(faulty, "kill", "worker-0", fault_step=37)
-    result = faulty.train(distribution, hparams=hparams)
-    assert result.train_steps == 44
-    assert 0 < result.metrics["val_accuracy"] <= 1
-    assert len(list(Path(faulty.job.outputs.model_run_dir).glob("evaluator/*"))) == 1
-
-
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 
 

@@ -92,7 +92,7 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, forked_trainings,
 @pytest.mark.parametrize(
     ("distribution", "roles"),
     [
-        (Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1), ("worker", "evaluator")),
+        (Distribution("multi_worker_mirrored", num_workers=2), ("worker",)),
         (Distribution("parameter_server", num_workers=1), ("ps", "chief")),
     ],
     ids=["without the chief", "without the worker"],

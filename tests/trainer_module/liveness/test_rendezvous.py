@@ -74,7 +74,7 @@ def test_chief_waits_for_one_that_goes_while_it_waits_for_another(meet):
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("addresses", [None, {"chief": [1]}], ids=["no cluster", "with an evaluator"])
+@pytest.mark.parametrize("addresses", [None, {"chief": [1]}], ids=["no cluster", "a cluster of one"])
 def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses):
     if addresses:
         thread, _ = meet(addresses, "chief", 0, ClusterTask("chief", 0))

@@ -1,6 +1,6 @@
 """Trains with the options that do not depend on the strategy.
 
-Clipping, accumulation, XLA, steps per execution, profiles, an evaluator and weights.
+Clipping, accumulation, XLA, steps per execution, profiles and weights.
 """
 
 import json
@@ -93,16 +93,6 @@ def test_a_training_that_diverges_says_so_once(cluster):
     assert re.fullmatch(r"the loss is (nan|inf) after epoch \d: the training has diverged", message)
 
 
-def test_evaluator_evaluates_every_second_epoch_and_the_last(cluster):
-    with_evaluator = replace(WORKERS, num_evaluators=1)
-    options = TrainingOptions(32, train_steps=10, steps_per_epoch=4, validation_freq=2)
-    result = cluster.train(with_evaluator, options)
-    run = Path(cluster.job.outputs.model_run_dir)
-    assert {path.name for path in run.glob("evaluator/*/metrics-*")} <= {"metrics-1", "metrics-2"}
-    (last,) = run.glob("evaluator/*/metrics-2")
-    assert json.loads(last.read_text())["accuracy"] == result.metrics["val_accuracy"]
-
-
 @pytest.mark.parametrize(
     ("distribution", "steps"), [(ONE, "45,46"), (WORKERS, "30,33")], ids=["from an epoch's begin", "later"]
 )
@@ -114,33 +104,6 @@ def test_profile_of_a_window_of_steps(cluster, distribution, steps):
     assert xplane_pb2.XSpace.FromString(profile.read_bytes()).planes, "a profile that TensorBoard can read"
     (message,) = set(cluster.messages())
     assert re.fullmatch(r"profile_steps: (\w[a-z ]* \d+ %(, )?)+", message), "where the time of those steps went"
-
-
-def test_evaluator_runs_next_to_the_training_processes(cluster):
-    """Its last metrics are those of the exported model and are shown in TensorBoard.
-
-    Next to workers that train together: tests/trainer_module/state/test_best_model.py.
-    """
-    import tensorflow as tf
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    with_evaluator = replace(SERVERS, num_evaluators=1)
-    result = cluster.exporting().train(with_evaluator, TrainingOptions(32, epochs=6))
-    tasks = {str(task): progress for task, progress in cluster.reports if progress.phase == "evaluate"}
-    assert set(tasks) == {"evaluator"}
-    assert tasks["evaluator"].step == 6
-    examples = tf.data.TFRecordDataset(cluster.job.data.eval.files, "GZIP").batch(397).get_single_element()
-    labels = tf.io.parse_example(examples, {"digit": tf.io.FixedLenFeature([1], tf.int64)})["digit"]
-    model = tf.saved_model.load(str(cluster.model))
-    probabilities = model.signatures["serving_default"](examples)["outputs"]
-    accuracy = tf.reduce_mean(tf.keras.metrics.sparse_categorical_accuracy(labels, probabilities))
-    assert result.metrics["val_accuracy"] == pytest.approx(float(accuracy), abs=1e-6)
-    run = Path(cluster.job.outputs.model_run_dir)
-    events = EventAccumulator(str(run / "validation"), size_guidance={"tensors": 0}).Reload().Tensors("epoch_accuracy")
-    assert events[-1].step == 5
-    assert not list(run.glob("evaluator/*/epoch-*")), "the weights that were handed over are gone"
-    (last,) = run.glob("evaluator/*/metrics-5")
-    assert json.loads(last.read_text())["accuracy"] == result.metrics["val_accuracy"]
 
 
 def test_variables_are_divided_among_parameter_servers(cluster):

@@ -77,9 +77,8 @@ class PerDigit(tf.keras.metrics.MeanTensor):
 
 
 def test_metric_of_several_values(cluster, tmp_path):
-    """Processes that train compute the first ones, and an evaluator the others."""
     (tmp_path / "own_metric.py").write_text(SEVERAL_VALUES)
-    workers = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
+    workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
     metrics = cluster.train(workers, module=UserModule("own_metric.build_model", (str(tmp_path),))).metrics
     for prefix in ("mean", "val_mean"):
         named = [f"{prefix}_probability_{digit}" for digit in range(10)]

@@ -1,7 +1,6 @@
 """Exports the best weights under each strategy, also after a kill; keeps states."""
 
 import csv
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,15 +98,6 @@ def test_exports_the_best_epoch(cluster, distribution):
     assert result.metrics["val_loss"] == pytest.approx(losses[-1], rel=1e-5)
     assert loss_of_export(cluster) == pytest.approx(min(losses), rel=1e-4)
     assert losses[-1] > 2 * min(losses)
-
-
-@pytest.mark.e2e
-def test_exports_what_the_evaluator_found_best(cluster):
-    result = train(cluster.exporting(), replace(STRATEGIES[0], num_evaluators=1))
-    files = cluster.folder.glob("run/evaluator/*/metrics-*")
-    losses = {int(file.name.rpartition("-")[2]): json.loads(file.read_text())["loss"] for file in files}
-    assert result.best.epoch == 1 + min(losses, key=losses.get)
-    assert loss_of_export(cluster) == pytest.approx(min(losses.values()), rel=1e-4)
 
 
 @pytest.mark.e2e

@@ -39,21 +39,18 @@ def test_callbacks_of_other_types_are_refused(returned, what):
     ],
     ids=lambda callback: type(callback).__name__,
 )
-def test_callbacks_that_monitor_an_evaluation_need_one_in_the_training_processes(callback):
+def test_callbacks_that_monitor_an_evaluation_need_one(callback):
     name = type(callback).__name__
-    callbacks.check_monitors([callback], num_evaluators=0, has_evaluation=True)
-    with pytest.raises(
-        ConfigurationError, match=f"{name}, which monitors val_loss, .* write num_evaluators: 0, or monitor='loss'"
-    ):
-        callbacks.check_monitors([callback], num_evaluators=1, has_evaluation=True)
-    with pytest.raises(ConfigurationError, match=f"{name}, which monitors val_loss, but there is no split 'eval'"):
-        callbacks.check_monitors([callback], num_evaluators=0, has_evaluation=False)
+    callbacks.check_monitors([callback], has_evaluation=True)
+    message = f"{name}, which monitors val_loss, but there is no split 'eval' .* write monitor='loss'"
+    with pytest.raises(ConfigurationError, match=message):
+        callbacks.check_monitors([callback], has_evaluation=False)
 
 
-def test_callbacks_that_monitor_no_evaluation_go_with_an_evaluator():
+def test_callbacks_that_monitor_no_evaluation_need_none():
     each_epoch = tf.keras.callbacks.ModelCheckpoint("each.weights.h5", save_weights_only=True)
     others = [each_epoch, tf.keras.callbacks.EarlyStopping("loss"), tf.keras.callbacks.TerminateOnNaN()]
-    callbacks.check_monitors(others, num_evaluators=1, has_evaluation=True)
+    callbacks.check_monitors(others, has_evaluation=False)
 
 
 @pytest.mark.parametrize("collect", [list, tuple, iter])

@@ -10,7 +10,7 @@ from pod_settings import DISTRIBUTIONS, SETTINGS
 from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX, JobSet
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of, tf_config_for
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 NAME = "digits-1"
@@ -45,8 +45,7 @@ def test_each_pod_learns_its_task(strategy):
             tasks.add(task)
             config = json.loads(environment["TF_CONFIG"])
             own = f"{NAME}-{task.role}-{index}-0.{NAME}:2222"
-            assert task.role == "evaluator" or config["cluster"][task.role][index] == own
-            assert "evaluator" not in json.loads(tf_config_for(distribution, environment) or '{"cluster": {}}')["cluster"]
+            assert config["cluster"][task.role][index] == own
     assert tasks == set(tasks_of(distribution))
 
 
@@ -65,11 +64,9 @@ def test_who_may_be_lost():
     assert limits == {
         ("multi_worker_mirrored", "chief"): 0,
         ("multi_worker_mirrored", "worker"): 0,
-        ("multi_worker_mirrored", "evaluator"): 3,
         ("parameter_server", "chief"): 0,
         ("parameter_server", "worker"): 3,
         ("parameter_server", "ps"): 0,
-        ("parameter_server", "evaluator"): 3,
     }
 
 

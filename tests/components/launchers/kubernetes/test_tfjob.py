@@ -43,7 +43,7 @@ def test_names_are_dns_labels_with_room_for_pods():
     name = job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
     assert name == job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
     assert name.startswith("tfx-1-digits")
-    assert len(f"{name}-evaluator-0-0-abcde") <= 63
+    assert len(f"{name}-worker-100-0-abcde") <= 63
     assert name != job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/2/model")
 
 

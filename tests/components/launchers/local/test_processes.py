@@ -68,40 +68,19 @@ def test_process_that_hangs_is_ended(chief_of):
     assert not failure.is_final
 
 
-SAVES = "trap 'sleep 0.2; touch saved; exit 143' TERM; touch ready; while :; do sleep 0.1; done"
-IS_ASKED = "until [ -e ready ]; do sleep 0.05; done; exit 143"
-
-
-@pytest.fixture
-def follow_scripts(tmp_path, monkeypatch):
-    """Returns a function that follows a chief and an evaluator until one has left."""
-    monkeypatch.chdir(tmp_path)
-
-    def follow_both(chief, evaluator):
-        tasks = [ClusterTask(role, 0) for role in ("chief", "evaluator")]
-        all_processes = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path) for task in tasks]
-        programs = Programs({"chief-0": ["sh", "-c", chief], "evaluator-0": ["sh", "-c", evaluator]})
-        cluster = Processes(programs, all_processes, lambda *_: None, 60.0)
-        cluster.start()
-        try:
-            assert "exit code 143" in follow(cluster).failure.message
-        finally:
-            cluster.kill()
-
-    return follow_both
-
-
 @pytest.mark.timeout(60)
-def test_all_that_train_save_if_the_evaluator_is_asked_to_stop(tmp_path, follow_scripts):
-    follow_scripts(SAVES, IS_ASKED)
-    assert (tmp_path / "saved").exists()
-
-
-@pytest.mark.timeout(60)
-def test_evaluator_is_not_waited_for_if_the_chief_is_asked_to_stop(follow_scripts):
+def test_a_server_is_not_waited_for_if_the_chief_is_asked_to_stop(tmp_path):
     """It has nothing to save."""
+    tasks = [CHIEF_TASK, ClusterTask("ps", 0)]
+    both = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path, task.role == "ps") for task in tasks]
+    programs = Programs({"chief-0": ["sh", "-c", "exit 143"], "ps-0": ["sleep", "600"]})
+    cluster = Processes(programs, both, lambda *_: None, 60.0)
     began = time.monotonic()
-    follow_scripts("exit 143", "sleep 600")
+    cluster.start()
+    try:
+        assert "exit code 143" in follow(cluster).failure.message
+    finally:
+        cluster.kill()
     assert time.monotonic() - began < timeouts.SAVE_SECONDS / 2
 
 

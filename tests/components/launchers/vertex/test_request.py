@@ -53,19 +53,8 @@ CASES = {
     "mirrored": (Distribution("mirrored", accelerator_count=2), SETTINGS),
     "central_storage": (Distribution("central_storage", accelerator_count=2), SETTINGS),
     "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=3), SETTINGS),
-    "multi_worker_mirrored_evaluator": (
-        Distribution("multi_worker_mirrored", num_workers=3, num_evaluators=1),
-        SETTINGS,
-    ),
-    "one_worker_and_evaluator": (Distribution("multi_worker_mirrored", num_workers=1, num_evaluators=1), SETTINGS),
-    "reduction_server": (
-        Distribution("multi_worker_mirrored", num_workers=3, num_evaluators=1, all_reduce="reduction_server"),
-        SETTINGS,
-    ),
-    "parameter_server": (
-        Distribution("parameter_server", num_workers=2, num_parameter_servers=2, num_evaluators=1),
-        SETTINGS,
-    ),
+    "reduction_server": (Distribution("multi_worker_mirrored", num_workers=3, all_reduce="reduction_server"), SETTINGS),
+    "parameter_server": (Distribution("parameter_server", num_workers=2, num_parameter_servers=2), SETTINGS),
     "tpu": (Distribution("tpu"), replace(SETTINGS, worker=TPU)),
     "model_parallel": (Distribution("model_parallel", mesh="1x2"), SETTINGS),
     "everything": (Distribution("multi_worker_mirrored", num_workers=2), EVERYTHING),
@@ -84,11 +73,6 @@ def test_job_of_each_strategy(case, expected):
     expected(f"vertex/{'default' if is_same else case}", make(case))
     # ParseDict is strict: it raises for a field that the API does not have.
     json_format.ParseDict(make(case), CustomJob.pb(CustomJob()))
-
-
-def test_a_pool_that_is_not_needed_is_empty():
-    pools = make("multi_worker_mirrored_evaluator")["job_spec"]["worker_pool_specs"]
-    assert [pool.get("replica_count") for pool in pools] == [1, 2, None, 1]
 
 
 def test_reduction_servers_have_their_own_command():

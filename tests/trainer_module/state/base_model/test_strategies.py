@@ -144,12 +144,6 @@ def test_strategies_start_from_keras_files(cluster, keras_files, strategy, name)
     assert_equal(weights_of(cluster.model), expected)
 
 
-def test_evaluator_of_its_own_evaluates_the_base_model(cluster, bases):
-    distribution = Distribution("multi_worker_mirrored", num_workers=2, num_evaluators=1, accelerator_type="cpu")
-    result = cluster.train(distribution, TrainingOptions(16, train_steps=1), base_model=str(bases[2]), hparams=STILL)
-    assert result.metrics["val_accuracy"] > 0.8
-
-
 NEW_HEAD = """
 import tensorflow as tf
 

@@ -36,8 +36,8 @@ class Process:
       is_server: True if it runs for as long as the coordinator does, and is ended then.
       imports_tensorflow: As in `ForkServer.start`.
       pid: Process id; 0 until it has started.
-      status: Exit code, minus the number of the signal that ended it, or
-        `exit_codes.LEFT_EARLY`; None while it runs.
+      status: Exit code, or minus the number of the signal that ended it; None while it
+        runs.
       silent_seconds: Seconds for which it was silent when it was killed for that; 0 if
         it was not.
       oom_kills: How many processes the kernel had killed for lack of memory when it
@@ -112,12 +112,6 @@ class Process:
         """Describes why it failed, with its last lines if it reported no reason."""
         assert self.status is not None
         is_final = exit_codes.is_final(self.status)
-        if self.status == exit_codes.LEFT_EARLY:
-            return Failure(
-                f"training process {self.task} ended with exit code 0 before it was done; os._exit() in the module or in "
-                f"a library does that. All it printed is in {self.log}",
-                is_final,
-            )
         report = failure_report.Failure.read(str(self._error_file))
         if report and report.expected:
             return Failure(report.message, is_final)

@@ -40,7 +40,7 @@ def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | No
         parts.append(f"{format_seconds(left)} left")
     if len(tasks) > 1:
         parts.append(" ".join(f"{task}: {_format_position(progress)}" for task, progress in tasks.items()))
-        time_use = summarize([ProcessTime(task.file_name, progress.seconds or {}) for task, progress in tasks.items()])
+        time_use = summarize([ProcessTime(task.file_name, progress.seconds) for task, progress in tasks.items()])
         if time_use.slowest:
             parts.append(f"slowest: {time_use.slowest.replace('-', ' ')} ({time_use.reason})")
     return "  ".join(parts)

@@ -80,9 +80,9 @@ class Metrics:
         )
         times = GaugeMetricFamily(f"{_PREFIX}report_timestamp_seconds", "Unix time of the last report.", labels=["task"])
         for task, (at, progress) in last.items():
-            for name, value in (progress.metrics or {}).items():
+            for name, value in progress.metrics.items():
                 metrics.add_metric([task, name], value)
-            for activity, spent in (progress.seconds or {}).items():
+            for activity, spent in progress.seconds.items():
                 seconds.add_metric([task, activity], spent)
             times.add_metric([task], at)
         yield from (metrics, seconds, times)

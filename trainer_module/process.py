@@ -131,18 +131,14 @@ def run(job: TrainingJob) -> None:
 
 
 def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
-    """Serves the reports of this process as Prometheus text, if it was asked to.
-
-    On one machine, the launcher does, for all processes.
-    """
+    """Serves the reports of this process as Prometheus text, if it was asked to."""
     port = os.environ.get(metrics_server.PORT_VARIABLE)
     if not port or PROGRESS_FILE in os.environ:
         return
     if not port.isdecimal():
         raise ConfigurationError(f"{metrics_server.PORT_VARIABLE}: {port!r} is not a port; write such as 9400")
-    metrics = metrics_server.Metrics()
-    reporter.listeners.append(lambda progress: metrics.add(task, progress))
-    metrics_server.serve(metrics, int(port), os.environ.get(metrics_server.ADDRESS_VARIABLE, metrics_server.LOOPBACK))
+    address = os.environ.get(metrics_server.ADDRESS_VARIABLE, metrics_server.LOOPBACK)
+    metrics_server.serve(reporter, task, int(port), address)
 
 
 def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: Checker | None) -> None:

@@ -34,7 +34,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob
 from tfx_distribute.trainer_module.liveness import exit_codes, lease, peer_loss, preemption, rendezvous, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, sidecar_evaluator, training_loop
-from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, printed_progress, process_log
+from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.serving.asking import Questions
@@ -166,8 +166,8 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress
             if is_chief:
                 _forget_result(job)
-            with printed_progress.reporting(reporter) if is_chief else contextlib.nullcontext():
-                result = run_fn.run(job, job.run_fn, strategy, is_chief)
+                reporter.report(Progress("run_fn"))
+            result = run_fn.run(job, job.run_fn, strategy, is_chief)
             questions = Questions(job.outputs.serving_model_dir, job.raw_examples)
         else:
             preemption.watch()

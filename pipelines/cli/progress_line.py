@@ -24,7 +24,7 @@ def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | No
     if chief.phase == "start":
         return "starting " + ", ".join(map(str, tasks))
     if chief.phase == "run_fn":
-        return chief.activity
+        return chief.activity or "run_fn"
     if chief.phase in ("export", "done"):
         return "writing the model"
     parts = [f"epoch {chief.epoch}/{chief.epochs}"] if chief.epochs > 1 else []

@@ -34,7 +34,7 @@ class Progress:
     """The progress of a training process.
 
     Attributes:
-      phase: `start`, `train`, `export` or `done`; `run_fn` for what one prints; `serve`
+      phase: `start`, `train`, `export` or `done`; `run_fn` for such a function; `serve`
         for a process that a coordinator uses, `evaluate` for an evaluator.
       step: Training steps done; for an evaluator, the epoch that it evaluated, from 1.
       train_steps: Total number of training steps; 0 if unknown.
@@ -44,7 +44,7 @@ class Progress:
       metrics: Running values of the loss and the metrics.
       message: A message for the user, sent once.
       activity: The work that is stuck, and where; empty while there is progress. In the
-        phase `run_fn`, the line that it has printed.
+        phase `run_fn` on one machine, the last line in the process's log.
       stalled_secs: Seconds for which it has been stuck.
       epoch: Number of the epoch, from 1; 0 before the first.
       epochs: Number of epochs in total; 0 if unknown.
@@ -152,16 +152,6 @@ class Reporter:
         now = time.monotonic()
         interval = min(max(REPORT_SECONDS, REPORT_SHARE * (now - self._started)), MAX_REPORT_SECONDS)
         return now - self._last_time >= interval
-
-    @property
-    def writes_file(self) -> bool:
-        """True if reports go to a file, False if to standard output."""
-        return self._file is not None
-
-    def show(self, progress: Progress) -> None:
-        """Writes one line without telling the listeners."""
-        self._last_time = time.monotonic()
-        self._write(progress)
 
     def report(self, progress: Progress) -> None:
         """Writes one line."""

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -18,11 +19,14 @@ from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, EVALUATOR, WORKER, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report, termination
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
-from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
+from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, REPORT_SECONDS, Progress
 
 # Exit codes usually caused by another process's failure, and for how many seconds to
 # wait for the end of that one.
 SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: timeouts.SAVE_SECONDS, -signal.SIGABRT: 3.0}
+
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_MAX_LENGTH = 160  # of a line that a `run_fn` has printed
 
 ProgressListener = Callable[[ClusterTask, Progress], None]
 
@@ -153,6 +157,7 @@ class Processes:
         self._silent_limit = silent_limit
         self._may_restart = may_restart
         self._clock = RunningClock()
+        self._shown_at = 0.0
         self._deadline: float | None = None  # for the ends of others, after one has failed
 
     def start(self) -> None:
@@ -253,10 +258,21 @@ class Processes:
                 chief = next((each.progress for each in self._all if each.task == CHIEF_TASK), None) or Progress("start")
                 self._on_progress(CHIEF_TASK, replace(chief, activity="", stalled_secs=0.0, message=words))
         now = self._clock.seconds()
+        self._show_printed(now)
         for process in self._all:
             if process.pid and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
                 process.silent_seconds = process.silent_seconds or silent
                 self._server.signal(process.task.file_name, signal.SIGKILL)
+
+    def _show_printed(self, now: float) -> None:
+        """Passes on the last line of a `run_fn`: nothing else is known of it."""
+        chief = next((each for each in self._all if each.task == CHIEF_TASK), None)
+        is_due = now - self._shown_at >= REPORT_SECONDS
+        if is_due and chief and chief.progress and chief.progress.phase == "run_fn":
+            self._shown_at = now
+            if lines := log_tail.last_lines(chief.log):
+                line = _COLORS.sub("", lines[-1]).strip()[:_MAX_LENGTH]
+                self._on_progress(CHIEF_TASK, replace(chief.progress, activity=line))
 
     def _receive_answer(self) -> None:
         """Handles the server's next answer, if one comes in time."""

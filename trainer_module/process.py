@@ -17,7 +17,6 @@ from tfx_distribute.trainer_module.errors import (
     PreemptedError,
     TfxDistributeError,
     TrainingError,
-    as_shortage_error,
     first_line,
 )
 from tfx_distribute.trainer_module.job.cluster import (
@@ -45,6 +44,8 @@ from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 
 # Of a storage of files that does not answer now, such as Google Cloud Storage.
 _OUTAGES = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
+# Of TensorFlow's ResourceExhaustedError, where memory is not what is lacking.
+_SHORTAGES = ("No space left on device", "Disk quota exceeded", "Too many open files")
 
 
 def main(job_file: str) -> int:
@@ -65,7 +66,7 @@ def main(job_file: str) -> int:
     except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        error = peer_loss.as_peer_lost_error(error) or as_shortage_error(error) or error
+        error = peer_loss.as_peer_lost_error(error) or error
         code = _exit_code(error)
         _report_failure(error, exit_codes.is_final(code))
         return code
@@ -96,7 +97,7 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, PeerLostError):
         return exit_codes.PEER_LOST
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
-        return exit_codes.OUT_OF_MEMORY
+        return exit_codes.FAILED if any(text in str(error) for text in _SHORTAGES) else exit_codes.OUT_OF_MEMORY
     if isinstance(error, _OUTAGES) or isinstance(error.__cause__, _OUTAGES):
         return exit_codes.STORAGE_OUTAGE
     return exit_codes.FAILED

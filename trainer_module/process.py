@@ -114,7 +114,7 @@ def run(job: TrainingJob) -> None:
     task = task_from_environment(os.environ)
     # Before threads and TensorFlow's devices, which a fork could not use.
     asks = task == CHIEF_TASK and job.outputs.serving_model_dir and job.raw_examples
-    checker = Checker(forks=job.distribution.strategy != "tpu") if asks else None
+    checker = Checker() if asks and job.distribution.strategy != "tpu" else None
     if job.run_fn is None:  # a run_fn may handle signals itself
         preemption.watch()
     autograph.exempt_tf_keras()
@@ -185,8 +185,9 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
                     questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.raw_examples)
                 else:
                     checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
-        if is_chief and job.outputs.serving_model_dir and not job.raw_examples:
-            LOGGER.info("the exported model has not been asked: there are no raw examples, which a Sharder keeps")
+        if is_chief and job.outputs.serving_model_dir and not checker:
+            why = "a fork cannot share a TPU" if job.raw_examples else "there are no raw examples, which a Sharder keeps"
+            LOGGER.info(f"the exported model has not been asked: {why}")
         if checker and not result.unusable:  # else the launcher says so
             # It has a time limit itself.
             reporter.enter("asking the exported model", limited=False)

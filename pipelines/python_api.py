@@ -15,7 +15,6 @@ from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
-from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -42,9 +41,8 @@ def load(path: str | Path, parameters: Mapping[str, Scalar] | None = None) -> Pi
 
     Raises:
       ConfigurationError: The file or a parameter is wrong, and the message has one line
-        for each mistake. Or packages of two versions of TFX are installed.
+        for each mistake.
     """
-    lines.check()  # every use of a pipeline imports TFX
     return loader.override(loader.load(path), parameters or {})
 
 

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from tfx_lines import LINES
 
-from tfx_distribute.trainer_module import lines, tpu_library
+from tfx_distribute.trainer_module import tpu_library
 
 ROOT = Path(__file__).resolve().parents[1]
-LINES = [line.tfx for line in lines.LINES]
 
 
 def requirements(line: str, name: str) -> dict[str, str]:

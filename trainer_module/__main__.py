@@ -13,7 +13,6 @@ from tfx_distribute.trainer_module import garbage_collection, tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, keras_environment
 from tfx_distribute.trainer_module.liveness import exit_codes, exit_functions
-from tfx_distribute.trainer_module.reporting import best_effort_output
 
 
 def main() -> NoReturn:
@@ -23,17 +22,10 @@ def main() -> NoReturn:
         description="Runs one training process of the cluster that TF_CONFIG describes.",
     )
     parser.add_argument("--job", required=True, metavar="FILE", help="path or address of a training job document (JSON)")
-    parser.add_argument(
-        "--child-of-fork-server",
-        action="store_true",
-        help="drop output that finds no space, and end as the fork server expects it of its children",
-    )
     arguments = parser.parse_args()
-    if arguments.child_of_fork_server:
-        best_effort_output.install()
     # A regular exit may wait half a minute for threads of tf.data, and keep a machine
     # busy.
-    exit_functions.end(_run(arguments.job), arguments.child_of_fork_server)
+    exit_functions.end(_run(arguments.job))
 
 
 def _run(job_file: str) -> int:

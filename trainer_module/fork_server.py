@@ -25,9 +25,7 @@ The function of `call` returns the exit code. A `command` is what a fork runs in
 of itself, for a process that has to import TensorFlow in another way than the server
 has. Without a `log`, the output goes where that of the server goes.
 
-`status` is the exit code, or minus the number of the signal that ended the process. If
-the process has left with exit code 0 without having done its part, because user code
-has called `os._exit(0)`, it is `exit_codes.LEFT_EARLY`.
+`status` is the exit code, or minus the number of the signal that ended the process.
 When standard input closes, because the client closed it or has died, the server kills
 all processes that it started and exits.
 """
@@ -46,7 +44,6 @@ from typing import Any
 
 from tfx_distribute.trainer_module import garbage_collection
 from tfx_distribute.trainer_module.liveness import exit_codes, exit_functions
-from tfx_distribute.trainer_module.reporting import best_effort_output
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -109,8 +106,7 @@ class _Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # processes that it may have started
                 task = self._tasks.pop(pid)
-                answered = exit_codes.from_child(os.waitstatus_to_exitcode(status))
-                self._answer({"ended": task, "pid": pid, "status": answered})
+                self._answer({"ended": task, "pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _end_all(self) -> None:
         for pid in self._tasks:
@@ -151,7 +147,7 @@ def _run_process(request: dict[str, Any], answers: int, server: int) -> None:
             log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(log, 1)
             os.dup2(log, 2)
-        best_effort_output.install()
+        sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
         os.environ.update(request["environment"])
         if request["command"]:
             os.execv(request["command"][0], request["command"])  # noqa: S606 (the client composes it)
@@ -162,7 +158,7 @@ def _run_process(request: dict[str, Any], answers: int, server: int) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        exit_functions.end(code, is_child=True)
+        exit_functions.end(code)
 
 
 def _kill_group(pid: int) -> None:

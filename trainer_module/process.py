@@ -17,7 +17,6 @@ from tfx_distribute.trainer_module.errors import (
     PreemptedError,
     TfxDistributeError,
     TrainingError,
-    as_shortage_error,
     first_line,
 )
 from tfx_distribute.trainer_module.job.cluster import (
@@ -33,7 +32,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob
 from tfx_distribute.trainer_module.liveness import exit_codes, lease, peer_loss, preemption, rendezvous, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
-from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, printed_progress, process_log
+from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.serving.asking import Questions
@@ -44,6 +43,8 @@ from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 
 # Of a storage of files that does not answer now, such as Google Cloud Storage.
 _OUTAGES = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
+# Of TensorFlow's ResourceExhaustedError, where memory is not what is lacking.
+_SHORTAGES = ("No space left on device", "Disk quota exceeded", "Too many open files")
 
 
 def main(job_file: str) -> int:
@@ -64,7 +65,7 @@ def main(job_file: str) -> int:
     except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        error = peer_loss.as_peer_lost_error(error) or as_shortage_error(error) or error
+        error = peer_loss.as_peer_lost_error(error) or error
         code = _exit_code(error)
         _report_failure(error, exit_codes.is_final(code))
         return code
@@ -95,7 +96,7 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, PeerLostError):
         return exit_codes.PEER_LOST
     if isinstance(error, tf.errors.ResourceExhaustedError | MemoryError):
-        return exit_codes.OUT_OF_MEMORY
+        return exit_codes.FAILED if any(text in str(error) for text in _SHORTAGES) else exit_codes.OUT_OF_MEMORY
     if isinstance(error, _OUTAGES) or isinstance(error.__cause__, _OUTAGES):
         return exit_codes.STORAGE_OUTAGE
     return exit_codes.FAILED
@@ -112,7 +113,7 @@ def run(job: TrainingJob) -> None:
     task = task_from_environment(os.environ)
     # Before threads and TensorFlow's devices, which a fork could not use.
     asks = task == CHIEF_TASK and job.outputs.serving_model_dir and job.raw_examples
-    checker = Checker(forks=job.distribution.strategy != "tpu") if asks else None
+    checker = Checker() if asks and job.distribution.strategy != "tpu" else None
     if job.run_fn is None:  # a run_fn may handle signals itself
         preemption.watch()
     autograph.exempt_tf_keras()
@@ -130,18 +131,14 @@ def run(job: TrainingJob) -> None:
 
 
 def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
-    """Serves the reports of this process as Prometheus text, if it was asked to.
-
-    On one machine, the launcher does, for all processes.
-    """
+    """Serves the reports of this process as Prometheus text, if it was asked to."""
     port = os.environ.get(metrics_server.PORT_VARIABLE)
     if not port or PROGRESS_FILE in os.environ:
         return
     if not port.isdecimal():
         raise ConfigurationError(f"{metrics_server.PORT_VARIABLE}: {port!r} is not a port; write such as 9400")
-    metrics = metrics_server.Metrics()
-    reporter.listeners.append(lambda progress: metrics.add(task, progress))
-    metrics_server.serve(metrics, int(port), os.environ.get(metrics_server.ADDRESS_VARIABLE, metrics_server.LOOPBACK))
+    address = os.environ.get(metrics_server.ADDRESS_VARIABLE, metrics_server.LOOPBACK)
+    metrics_server.serve(reporter, task, int(port), address)
 
 
 def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: Checker | None) -> None:
@@ -165,8 +162,8 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress
             if is_chief:
                 _forget_result(job)
-            with printed_progress.reporting(reporter) if is_chief else contextlib.nullcontext():
-                result = run_fn.run(job, job.run_fn, strategy, is_chief)
+                reporter.report(Progress("run_fn"))
+            result = run_fn.run(job, job.run_fn, strategy, is_chief)
             questions = Questions(job.outputs.serving_model_dir, job.raw_examples)
         else:
             preemption.watch()
@@ -183,8 +180,9 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
                     questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.raw_examples)
                 else:
                     checkpoint.save_and_discard(lambda folder: export.export(model, features, f"{folder}/serving"))
-        if is_chief and job.outputs.serving_model_dir and not job.raw_examples:
-            LOGGER.info("the exported model has not been asked: there are no raw examples, which a Sharder keeps")
+        if is_chief and job.outputs.serving_model_dir and not checker:
+            why = "a fork cannot share a TPU" if job.raw_examples else "there are no raw examples, which a Sharder keeps"
+            LOGGER.info(f"the exported model has not been asked: {why}")
         if checker and not result.unusable:  # else the launcher says so
             # It has a time limit itself.
             reporter.enter("asking the exported model", limited=False)

@@ -14,7 +14,6 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from tfx_distribute.components.fork_client import ForkClient
-from tfx_distribute.trainer_module.liveness import exit_codes
 
 _WORKER = "tfx_distribute.components.beam.worker_process"
 
@@ -49,8 +48,7 @@ class WorkerServer(ForkClient):
                 with contextlib.suppress(InvalidStateError):  # that worker had ended before
                     end.set_result(status)
         elif "ended" in answer:
-            status = answer["status"]
-            self._ends[answer["ended"]].set_result(0 if status == exit_codes.LEFT_EARLY else status)
+            self._ends[answer["ended"]].set_result(answer["status"])
 
 
 @functools.cache

@@ -58,8 +58,7 @@ def main(argv: list[str] | None = None) -> int:
             commands.resolve_input(known.class_path, known.executor_input, known.interface)
         else:
             paths = dict(path.split("=", 1) for path in known.path)
-            with user_exit.os_exit_raises():
-                commands.execute(known.class_path, known.executor_input, known.interface, paths, beam_args)
+            commands.execute(known.class_path, known.executor_input, known.interface, paths, beam_args)
     except Exception as error:
         if (own := errors.find_own(error)) is None:
             raise

@@ -31,8 +31,7 @@ def main(arguments: Arguments) -> int:
 
     artifact_types.register()
     try:
-        with user_exit.os_exit_raises():
-            kubeflow_v2_run_executor.main(arguments)
+        kubeflow_v2_run_executor.main(arguments)
     except SystemExit as error:
         traceback.print_exception(error)
         print(user_exit.describe(error), file=sys.stderr)

@@ -28,7 +28,8 @@ def from_history(records: Sequence[HistoryRecord]) -> Curves:
     The records are in order of time.
 
     Example:
-      >>> record = HistoryRecord(0, "chief-0", "a", 0, "epoch", 9, metrics={"loss": 1})
+      >>> process = {"time": 0, "task": "chief-0", "attempt": "a", "started": 0}
+      >>> record = HistoryRecord("epoch", 9, metrics={"loss": 1}, **process)
       >>> from_history([record]).metrics
       (Curve(metric='loss', series='train', points=((9, 1.0),), attempt=0),)
     """

@@ -14,7 +14,7 @@ from tfx.utils import path_utils
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import job_builder, remote_training, saved_state
-from tfx_distribute.trainer_module.errors import TrainingError, explaining_shortage
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job import time_use as time_use_lib
 from tfx_distribute.trainer_module.job.time_use import TimeUse
@@ -47,7 +47,7 @@ class Executor(base_executor.BaseExecutor):
             job, result = remote_training.train(input_dict, output_dict, exec_properties, parameters, settings)
         else:
             # Only its owner can read the folder, as the job document in it requires.
-            with explaining_shortage(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
+            with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
                 job = job_builder.build_job(input_dict, output_dict, exec_properties, parameters, work_dir)
                 with saved_state.owned(job.outputs):
                     result = local_launcher.launch(job, work_dir)

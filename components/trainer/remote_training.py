@@ -28,8 +28,6 @@ from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
     TfxDistributeError,
     TrainingError,
-    as_shortage_error,
-    explaining_shortage,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
 from tfx_distribute.trainer_module.liveness import lease
@@ -102,7 +100,6 @@ def training_folder(
 
     Raises:
       ConfigurationError: Other machines cannot reach what the trainings need.
-      TrainingError: The folder, or the step's own disk, is full.
     """
     name = job_name(settings.name, output_dir)
     root = settings.training_dir or os.path.join(os.path.dirname(output_dir), ".training")
@@ -114,14 +111,12 @@ def training_folder(
         )
     lease_file = os.path.join(folder, LEASE_FILE)
     own_lease = lease.Lease(lease_file)
-    # Outside of what cleans up: a retry takes over a training whose disk was full.
-    with explaining_shortage():
-        make_folder(folder)
-        is_retry = storage.call(lease_file, lambda: fileio.exists(lease_file))
-        with terminable(), _cleaning_up(folder, own_lease, is_retry), holding(own_lease) as is_lost:
-            _remove_abandoned(root)
-            staged = staging.stage(inputs, outputs, folder, is_shared=settings.training_dir is not None)
-            yield TrainingFolder(name, folder, lease_file, staged, settings, is_lost)
+    make_folder(folder)
+    is_retry = storage.call(lease_file, lambda: fileio.exists(lease_file))
+    with terminable(), _cleaning_up(folder, own_lease, is_retry), holding(own_lease) as is_lost:
+        _remove_abandoned(root)
+        staged = staging.stage(inputs, outputs, folder, is_shared=settings.training_dir is not None)
+        yield TrainingFolder(name, folder, lease_file, staged, settings, is_lost)
 
 
 def launch(
@@ -166,11 +161,8 @@ def make_folder(folder: str) -> None:
     if "://" in folder:
         fileio.makedirs(folder)
         return
-    try:
+    with contextlib.suppress(PermissionError):
         os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        if as_shortage_error(error):
-            raise
     if not os.access(folder, os.W_OK):
         raise ConfigurationError(
             f"targets.kubeflow.training_dir: this step may not write to {os.path.dirname(folder)}; have the volume's folder "

@@ -15,7 +15,7 @@ from tfx import types
 
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, describe_shortage, first_line
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, TrainingJob
 from tfx_distribute.trainer_module.state import saved_step
 from tfx_distribute.trainer_module.state.base_model import location
@@ -93,7 +93,7 @@ def ensure_checkpoint_dir(
 
     Raises:
       ConfigurationError: The folder cannot be created, for instance in one that is
-        read-only. A full disk raises the file system's error.
+        read-only, or has no space.
     """
     folder = os.path.join(root, _fingerprint(dict(identity)))
     if not tf.io.gfile.exists(folder):
@@ -103,8 +103,6 @@ def ensure_checkpoint_dir(
             tf.io.gfile.makedirs(folder)
             atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(document, indent=1))
         except (tf.errors.OpError, OSError) as error:
-            if describe_shortage(error):
-                raise
             raise ConfigurationError(
                 f"checkpoint_dir: the state of this {noun} cannot be kept in {root} ({first_line(error)}); let this step "
                 "write there, or write another folder"

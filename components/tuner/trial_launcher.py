@@ -17,7 +17,7 @@ from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, remote_training
 from tfx_distribute.components.trainer.staging import Artifacts
-from tfx_distribute.trainer_module.errors import ConfigurationError, explaining_shortage
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, replicas_of_roles, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.liveness import lease
@@ -72,11 +72,7 @@ def trial_launcher(
         return
     gpus_of_trials = _divide_gpus(distribution, num_parallel_trials)
     # Only its owner can read the folder, as the job documents in it require.
-    with (
-        terminable(),
-        explaining_shortage(),
-        tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder,
-    ):
+    with terminable(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
         yield TrialLauncher(inputs, {}, folder, _local_launch(folder, noun, gpus_of_trials))
 
 

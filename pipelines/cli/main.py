@@ -43,7 +43,7 @@ from tfx_distribute.pipelines.cli.options import (
 )
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
-from tfx_distribute.trainer_module import lines, tpu_library
+from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""
-    with refusing_errors():
-        lines.check()
     os.environ.update(tpu_library.NOT_LOADED)  # training processes load it
 
 

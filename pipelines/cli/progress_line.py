@@ -24,7 +24,7 @@ def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | No
     if chief.phase == "start":
         return "starting " + ", ".join(map(str, tasks))
     if chief.phase == "run_fn":
-        return chief.activity
+        return chief.activity or "run_fn"
     if chief.phase in ("export", "done"):
         return "writing the model"
     parts = [f"epoch {chief.epoch}/{chief.epochs}"] if chief.epochs > 1 else []
@@ -41,7 +41,7 @@ def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | No
     if len(tasks) > 1:
         steps = {task: "serves" if each.phase == "serve" else each.step for task, each in tasks.items()}
         parts.append(" ".join(f"{task}: {step}" for task, step in steps.items()))
-        time_use = summarize([ProcessTime(task.file_name, progress.seconds or {}) for task, progress in tasks.items()])
+        time_use = summarize([ProcessTime(task.file_name, progress.seconds) for task, progress in tasks.items()])
         if time_use.slowest:
             parts.append(f"slowest: {time_use.slowest.replace('-', ' ')} ({time_use.reason})")
     return "  ".join(parts)

@@ -36,11 +36,6 @@ except ImportError as error:
     sys.exit(f"image: {{error}}; {{remedy}}")
 if found != "{version}":
     sys.exit(f"image: it has tfx-distribute {{found}}; {{remedy}}")
-from tfx_distribute.trainer_module import errors, lines
-try:
-    lines.check()
-except errors.ConfigurationError as error:
-    sys.exit(f"image: {{error}}")
 runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
 # kfp's dsl.PIPELINE_JOB_SCHEDULE_TIME_UTC_PLACEHOLDER: for a run that was started by

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import kind_exceptions
+import tfx_lines
 from oracle import BATCH, EPOCHS, LOGS_WITHIN, SAVED_EVERY, SERVED, STRATEGIES, WEIGHTS_WITHIN
 from oracle_examples import EXAMPLES
 
-from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.job.strategy_info import strategy_named
 
 SAME = "same"
@@ -34,7 +34,6 @@ _STRATEGY_NOTES = {
     "model_parallel": "a mesh of 2 x 2 devices, and batches of the same size, under `fit` too",
 }
 
-LINES = [line.tfx for line in lines.LINES]
 Verdicts = dict[str, dict[str, dict[str, str]]]  # Keras version -> kind -> strategy -> verdict
 
 
@@ -60,7 +59,7 @@ def load() -> dict[str, Verdicts]:
 def update(keras_version: int, cells: dict[str, str]) -> None:
     """Adds verdicts of cells `kind/strategy`, and writes the document."""
     verdicts = load()
-    line = lines.check().tfx
+    line = tfx_lines.installed()
     measured = verdicts.setdefault(line, {}).setdefault(str(keras_version), {})
     for cell, verdict in cells.items():
         kind, strategy = cell.split("/")
@@ -94,7 +93,7 @@ def document(verdicts: dict[str, Verdicts]) -> str:
         marks = {}
         for version in (2, 3):
             if strategy in strategies(version):
-                by_line = {f"TFX {line}": mark_of(kind, strategy, version, line) for line in LINES}
+                by_line = {f"TFX {line}": mark_of(kind, strategy, version, line) for line in tfx_lines.LINES}
                 marks[f"Keras {version}"] = _unless_same(by_line, " ", " and ")
         return _unless_same(marks, ": ", ", ")
 

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.cluster import Cluster
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, TrainingResult
-from tfx_distribute.trainer_module.liveness import exit_codes
 
 pytestmark = pytest.mark.e2e
 
@@ -80,14 +79,6 @@ def test_a_process_that_was_given_gpus_ends_where_there_are_none(cluster, end):
     code, output = end(*PROGRAM, job, TFX_DISTRIBUTE_REQUESTED_GPUS="2", **variables)
     assert code == 1, "no other try helps"
     assert f"accelerator: {worker} was given 2 GPUs, but TensorFlow sees only CPU:0, and " in output
-
-
-def test_child_of_the_fork_server_says_that_it_has_done_its_part():
-    """A module may call `os._exit(0)` before."""
-    main = "from tfx_distribute.trainer_module import __main__ as program\nprogram._run = lambda job_file: 0\nprogram.main()"
-    for options, code in (([], 0), (["--child-of-fork-server"], exit_codes.DONE)):
-        words = [sys.executable, "-c", main, "--job", "job.json", *options]
-        assert subprocess.run(words, timeout=60, check=False).returncode == code
 
 
 def test_failure_is_an_exit_code_and_a_message(cluster, end):

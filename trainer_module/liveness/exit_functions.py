@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tfx_distribute.trainer_module import timeouts
-from tfx_distribute.trainer_module.liveness import exit_codes
 
 _functions: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
 
@@ -39,15 +38,13 @@ def _unregister(function: Callable[..., Any], /) -> None:
     _functions[:] = [entry for entry in _functions if entry[0] != function]
 
 
-def end(code: int, is_child: bool = False) -> NoReturn:
+def end(code: int) -> NoReturn:
     """Calls the recorded functions, the last one first, and ends this process.
 
     As in Python, an error of one is printed and does not keep the others from running.
     The process ends after ten seconds at the latest, and also if something fails here.
-    A child of the fork server ends with `exit_codes.to_fork_server(code)`.
     """
-    exit_code = exit_codes.to_fork_server(code) if is_child else code
-    timer = threading.Timer(timeouts.EXIT_FUNCTIONS_SECONDS, _give_up, [exit_code])
+    timer = threading.Timer(timeouts.EXIT_FUNCTIONS_SECONDS, _give_up, [code])
     timer.daemon = True
     try:
         timer.start()
@@ -55,7 +52,7 @@ def end(code: int, is_child: bool = False) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        _exit(exit_code)
+        _exit(code)
 
 
 def _call_all() -> None:

@@ -293,7 +293,7 @@ class StepCounter:
         examples = (self.step - self._reported_step) * self._examples_per_step
         rate = examples / max(now - self._reported_at, 1e-9)
         self._reported_step, self._reported_at = self.step, now
-        self._reporter.report(self._progress("train", rate, metrics, message))
+        self._reporter.report(self._progress("train", rate, metrics or {}, message))
 
     def record_epoch(self, metrics: dict[str, float]) -> None:
         """Records the end of an epoch, with its training's and evaluation's metrics."""
@@ -301,7 +301,7 @@ class StepCounter:
         self._epoch_step, self._epoch_at = self.step, time.monotonic()
         self._reporter.record(self._progress("epoch", rate, metrics))
 
-    def _progress(self, phase: str, rate: float, metrics: dict[str, float] | None, message: str = "") -> Progress:
+    def _progress(self, phase: str, rate: float, metrics: dict[str, float], message: str = "") -> Progress:
         plan = self._plan
         return Progress(
             phase=phase,

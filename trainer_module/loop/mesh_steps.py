@@ -14,7 +14,6 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 from typing_extensions import override
 
-from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
@@ -149,7 +148,7 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, strategy: MeshStrategy) -> N
             "of one are divided; use an optimizer that applies gradients itself, or another strategy"
         )
     is_plain_sgd = isinstance(optimizer, tf.keras.optimizers.SGD) and not optimizer.momentum
-    if (is_plain_sgd or isinstance(optimizer, tf.keras.optimizers.Ftrl)) and lines.is_older_tensorflow(tf.__version__):
+    if (is_plain_sgd or isinstance(optimizer, tf.keras.optimizers.Ftrl)) and tf.__version__.startswith("2.16."):
         # "Incompatible shapes" in the first step on a divided variable. TensorFlow 2.21
         # trains it.
         raise ConfigurationError(

@@ -6,21 +6,27 @@ writes them. This module imports no TensorFlow unless the folder is at an addres
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, TimeUse, summarize
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 FOLDER = "history"  # in the folder of the ModelRun
 
 
-@dataclass(frozen=True)
-class HistoryRecord:
-    """One report of a training process.
+@dataclass(frozen=True, kw_only=True)
+class HistoryRecord(Progress):
+    """One report of a training process, at the time when it was made.
+
+    More phases than those of `Progress`: `epoch` for the report at the end of an epoch,
+    whose metrics are those of `on_epoch_end`, the evaluation's `val_` ones included;
+    `failed` if the try ended with an error, which `message` has; `stopped` if it was
+    asked to end.
 
     Attributes:
       time: Unix time of the report, in seconds.
@@ -29,23 +35,6 @@ class HistoryRecord:
         the same; elsewhere it is the time at which the process started. Names of later
         tries of a process need not sort after those of earlier ones; `started` does.
       started: Unix time at which this try of the process started.
-      phase: As in `Progress`: `start`, `train`, `export`, `done`, `serve`;
-        `epoch` for the report at the end of an epoch, whose metrics are those of
-        `on_epoch_end`, the evaluation's `val_` ones included; `failed` if the try ended
-        with an error, which `message` has; `stopped` if it was asked to end.
-      step: Training steps done, those of earlier tries included.
-      train_steps: Training steps in total; 0 if unknown.
-      epoch: Number of the epoch, from 1; 0 before the first.
-      epochs: Epochs in total; 0 if unknown.
-      num_replicas: Replicas that train in step, over all processes.
-      global_batch_size: Examples per training step, over all processes.
-      examples_per_second: Recent training speed of this process.
-      learning_rate: The optimizer's learning rate; None if unknown.
-      metrics: Running values of the loss and the metrics.
-      seconds: Seconds by activity since the try began to train, each one of
-        `time_use.ACTIVITIES`.
-      counters: Numbers by name over the same time, each one of `time_use.COUNTERS`.
-      message: A message for the user, if any.
     """
 
     # The loss may be infinite or NaN.
@@ -55,19 +44,6 @@ class HistoryRecord:
     task: str
     attempt: str
     started: float
-    phase: str
-    step: int = 0
-    train_steps: int = 0
-    epoch: int = 0
-    epochs: int = 0
-    num_replicas: int = 0
-    global_batch_size: int = 0
-    examples_per_second: float = 0.0
-    learning_rate: float | None = None
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    counters: Mapping[str, float] = field(default_factory=dict)
-    message: str = ""
 
     def to_json(self) -> str:
         """Returns the record as one line, without a line break."""

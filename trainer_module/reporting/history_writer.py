@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 
 import tensorflow as tf
@@ -28,7 +28,6 @@ from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 # time since the process started. A day of training is then about 3,000 lines.
 MIN_SECONDS = 1.0
 SHARE = 1 / 500
-_RECORD_FIELDS = {field.name for field in fields(HistoryRecord)}
 
 
 class HistoryWriter:
@@ -45,7 +44,7 @@ class HistoryWriter:
         self._folder = f"{model_run_dir}/{FOLDER}"
         self._flush_seconds = timeouts.HISTORY_FLUSH_SECONDS if "://" in model_run_dir else 0.0
         self._added_at = -math.inf  # when the last report of training steps was added
-        self._last = HistoryRecord(self._started, self._task, self._attempt, self._started, "start")
+        self._last = Progress("start")
         self._records: queue.SimpleQueue[HistoryRecord | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="history")
         self._thread.start()
@@ -54,10 +53,10 @@ class HistoryWriter:
         """Adds a report; of training steps, unless the last one is too recent."""
         if not self._thread.is_alive():
             return  # it has given up, and nothing empties the queue
-        known = {name: value for name, value in asdict(progress).items() if name in _RECORD_FIELDS and value is not None}
-        record = HistoryRecord(time=time.time(), task=self._task, attempt=self._attempt, started=self._started, **known)
+        report = asdict(progress)  # a copy: callbacks may change their logs
+        record = HistoryRecord(**report, time=time.time(), task=self._task, attempt=self._attempt, started=self._started)
         now = time.monotonic()
-        self._last = record
+        self._last = progress
         if record.phase == "train" and not record.message:
             if now - self._added_at < max(MIN_SECONDS, SHARE * (now - self._started_at)):
                 return

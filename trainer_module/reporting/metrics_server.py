@@ -1,23 +1,19 @@
-"""Serves the progress of training processes to Prometheus, on request.
+"""Serves the progress of a training process to Prometheus, on request.
 
 Few trainings are asked to, so `prometheus_client` is imported only then.
 """
 
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
-from tfx_distribute.trainer_module.reporting.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
-
-    from prometheus_client import Metric
 
 # Environment variables of a training process: the port to serve on, none by default;
 # and the address to listen on. Whoever can connect can read the metrics.
@@ -31,83 +27,44 @@ _GAUGES: Mapping[str, tuple[str, Callable[[Progress], float | None]]] = {
     "step": ("Training steps done, those of earlier tries included.", lambda progress: progress.step),
     "steps_planned": ("Training steps in total.", lambda progress: progress.train_steps or None),
     "epoch": ("Number of the epoch, from 1.", lambda progress: progress.epoch or None),
-    "examples_per_second": ("Recent training speed of the process.", lambda progress: progress.examples_per_second),
+    "examples_per_second": ("Recent training speed of the process.", lambda progress: progress.examples_per_second or None),
     "learning_rate": ("Learning rate of the optimizer.", lambda progress: progress.learning_rate),
+    "report_timestamp_seconds": ("Unix time of the last report.", lambda progress: time.time()),
     "stalled_seconds": ("Seconds without progress; 0 while there is some.", lambda progress: progress.stalled_secs),
 }
 
 
-class Metrics:
-    """Remembers the last report of each training process.
+def serve(reporter: Reporter, task: ClusterTask, port: int, address: str = LOOPBACK) -> "WSGIServer":
+    """Serves a process's reports at `/metrics` in a thread, until the process ends.
 
-    ```python
-    metrics = Metrics()
-    metrics.add(CHIEF_TASK, progress)
-    server = serve(metrics, 9400)
-    ```
+    What a report lacks keeps its value. Port 0 is any free one. `address` is one of
+    IPv4 or IPv6, or `EVERY_ADDRESS`. Raises ConfigurationError if the port cannot be
+    listened on.
     """
+    from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-    def __init__(self) -> None:
-        self._last: dict[ClusterTask, tuple[float, Progress]] = {}
-        self._lock = threading.Lock()
+    registry = CollectorRegistry()
+    name = task.file_name
+    gauges = {key: Gauge(_PREFIX + key, help_text, ["task"], registry=registry) for key, (help_text, _) in _GAUGES.items()}
+    metrics = Gauge(f"{_PREFIX}metric", "Last value of the loss and of each metric.", ["task", "name"], registry=registry)
+    seconds = Counter(f"{_PREFIX}time_seconds", "Time of the process by activity.", ["task", "activity"], registry=registry)
+    last_seconds: dict[str, float] = {}
 
-    def add(self, task: ClusterTask, progress: Progress) -> None:
-        """Adds a report. What a process does not report again keeps its value."""
-        with self._lock:
-            before = self._last.get(task)
-            if before and progress.phase != "start":  # which begins a new try
-                progress = _complete(progress, before[1])
-            self._last[task] = (time.time(), progress)
+    def add(progress: Progress) -> None:
+        for key, (_, read) in _GAUGES.items():
+            if (value := read(progress)) is not None:
+                gauges[key].labels(name).set(value)
+        for metric, value in progress.metrics.items():
+            metrics.labels(name, metric).set(value)
+        for activity, spent in progress.seconds.items():
+            seconds.labels(name, activity).inc(max(spent - last_seconds.get(activity, 0.0), 0.0))
+            last_seconds[activity] = spent
 
-    def collect(self) -> "Iterator[Metric]":
-        """Yields the metrics of all processes, for `prometheus_client`."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        with self._lock:
-            last = {task.file_name: report for task, report in sorted(self._last.items())}
-        for name, (help_text, read) in _GAUGES.items():
-            family = GaugeMetricFamily(f"{_PREFIX}{name}", help_text, labels=["task"])
-            for task, (_, progress) in last.items():
-                value = read(progress)
-                if value is not None:
-                    family.add_metric([task], value)
-            yield family
-        metrics = GaugeMetricFamily(
-            f"{_PREFIX}metric", "Last value of the loss and of each metric.", labels=["task", "name"]
-        )
-        seconds = CounterMetricFamily(
-            f"{_PREFIX}time_seconds", "Time of the process by activity.", labels=["task", "activity"]
-        )
-        times = GaugeMetricFamily(f"{_PREFIX}report_timestamp_seconds", "Unix time of the last report.", labels=["task"])
-        for task, (at, progress) in last.items():
-            for name, value in (progress.metrics or {}).items():
-                metrics.add_metric([task, name], value)
-            for activity, spent in (progress.seconds or {}).items():
-                seconds.add_metric([task, activity], spent)
-            times.add_metric([task], at)
-        yield from (metrics, seconds, times)
-
-
-def _complete(progress: Progress, before: Progress) -> Progress:
-    """Returns a report with the numbers of the one before that it does not have."""
-    names = ("train_steps", "examples_per_second", "metrics", "epoch", "epochs", "learning_rate", "seconds", "counters")
-    return replace(progress, **{name: getattr(before, name) for name in names if not getattr(progress, name)})
-
-
-def serve(metrics: Metrics, port: int, address: str = LOOPBACK) -> "WSGIServer":
-    """Serves metrics at `/metrics` in a thread, until the process ends.
-
-    Port 0 is any free one. `address` is one of IPv4 or IPv6, or `EVERY_ADDRESS`. Raises
-    ConfigurationError if the port cannot be listened on.
-    """
-    import prometheus_client
-
-    registry = prometheus_client.CollectorRegistry()
-    registry.register(metrics)
+    reporter.listeners.append(add)
     if address == EVERY_ADDRESS and not socket.has_dualstack_ipv6():
         address = "0.0.0.0"  # noqa: S104 (the same)
     try:
-        server, _ = prometheus_client.start_http_server(port, address, registry)
+        server, _ = start_http_server(port, address, registry)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from tfx_distribute.trainer_module.reporting import process_log
 
@@ -34,7 +34,7 @@ class Progress:
     """The progress of a training process.
 
     Attributes:
-      phase: `start`, `train`, `export` or `done`; `run_fn` for what one prints; `serve`
+      phase: `start`, `train`, `export` or `done`; `run_fn` for such a function; `serve`
         for a process that a coordinator uses.
       step: Training steps done.
       train_steps: Total number of training steps; 0 if unknown.
@@ -44,13 +44,13 @@ class Progress:
       metrics: Running values of the loss and the metrics.
       message: A message for the user, sent once.
       activity: The work that is stuck, and where; empty while there is progress. In the
-        phase `run_fn`, the line that it has printed.
+        phase `run_fn` on one machine, the last line in the process's log.
       stalled_secs: Seconds for which it has been stuck.
       epoch: Number of the epoch, from 1; 0 before the first.
       epochs: Number of epochs in total; 0 if unknown.
       learning_rate: The optimizer's learning rate; None if unknown.
       seconds: Seconds by activity since the try began to train, each one of
-        `time_use.ACTIVITIES`; None if unknown.
+        `time_use.ACTIVITIES`.
       counters: Numbers over the same time, each one of `time_use.COUNTERS`.
     """
 
@@ -60,15 +60,15 @@ class Progress:
     examples_per_second: float = 0.0
     num_replicas: int = 0
     global_batch_size: int = 0
-    metrics: Mapping[str, float] | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
     activity: str = ""
     stalled_secs: float = 0.0
     epoch: int = 0
     epochs: int = 0
     learning_rate: float | None = None
-    seconds: Mapping[str, float] | None = None
-    counters: Mapping[str, float] | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def from_json(line: str) -> "Progress":
@@ -78,14 +78,14 @@ class Progress:
         if "severity" in parsed:  # a structured log line, whose `message` describes the report
             values["message"] = parsed.get(_NOTE, "")
         # It has NaN as a text.
-        values["metrics"] = {name: float(value) for name, value in (values.get("metrics") or {}).items()} or None
+        values["metrics"] = {name: float(value) for name, value in (values.get("metrics") or {}).items()}
         if values.get("learning_rate") is not None:
             values["learning_rate"] = float(values["learning_rate"])
         return Progress(**values)
 
 
 _NOTE = "note"  # key of `Progress.message` in a structured log line
-_FIELDS = frozenset(field.name for field in fields(Progress))
+_FIELDS = frozenset(each.name for each in fields(Progress))
 
 
 def log_interval(elapsed: float) -> float:
@@ -95,7 +95,7 @@ def log_interval(elapsed: float) -> float:
 
 def describe(progress: Progress) -> str:
     """Describes a report in one line of text."""
-    metrics = ", ".join(f"{name} {value:.4g}" for name, value in (progress.metrics or {}).items())
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in progress.metrics.items())
     where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
     stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
     printed = progress.activity if progress.phase == "run_fn" and not stall else ""
@@ -153,16 +153,6 @@ class Reporter:
         interval = min(max(REPORT_SECONDS, REPORT_SHARE * (now - self._started)), MAX_REPORT_SECONDS)
         return now - self._last_time >= interval
 
-    @property
-    def writes_file(self) -> bool:
-        """True if reports go to a file, False if to standard output."""
-        return self._file is not None
-
-    def show(self, progress: Progress) -> None:
-        """Writes one line without telling the listeners."""
-        self._last_time = time.monotonic()
-        self._write(progress)
-
     def report(self, progress: Progress) -> None:
         """Writes one line."""
         self._last_time, self._last = time.monotonic(), progress
@@ -176,7 +166,7 @@ class Reporter:
 
     def report_stall(self, activity: str, seconds: float) -> None:
         """Repeats the last report, with the work that has been stuck for `seconds`."""
-        last = replace(self._last, message="", metrics=None, examples_per_second=0.0)
+        last = replace(self._last, message="", metrics={}, examples_per_second=0.0)
         stalled = replace(last, activity=activity, stalled_secs=seconds)
         self.record(stalled)
         self._write(stalled)

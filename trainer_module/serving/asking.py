@@ -63,33 +63,32 @@ def ask(questions: Questions) -> str:
         return f"it has no signature {SIGNATURE}"
     signature = signatures[SIGNATURE]
     inputs = signature.structured_input_signature[1]
+    if [(spec.dtype, spec.shape.rank) for spec in inputs.values()] not in ([(tf.string, 1)], [(tf.string, None)]):
+        return f"{SIGNATURE} takes {', '.join(sorted(inputs))}, and not serialized examples alone"
+    (name,) = inputs
     requests = requests_lib.make(examples, questions.without, questions.optional)
-    made = [requests_lib.as_tensors(request, inputs) for request in requests]
-    arguments = [each for each in made if each is not None]
-    if len(arguments) < len(requests):
-        return f"{SIGNATURE} takes {', '.join(sorted(inputs))}, which not all examples of the pipeline have in this form"
-    answers = [_answer(signature, each, request) for each, request in zip(arguments, requests, strict=True)]
-    again = _answer(signature, arguments[0], requests[0])
+    answers = [_answer(signature, name, request) for request in requests]
+    again = _answer(signature, name, requests[0])
     if _is_same(answers[0], again):  # else the model draws random numbers
         for request, answer in zip(requests, answers, strict=True):
             if request.row is not None:
                 _check_same(request, answer, {name: values[request.row :][:1] for name, values in answers[0].items()})
-    _write_warmup(arguments, questions.folder)
+    _write_warmup(name, requests, questions.folder)
     return ""
 
 
-def _answer(
-    signature: tf.types.experimental.ConcreteFunction, arguments: Mapping[str, tf.Tensor], request: Request
-) -> Answer:
+def _answer(signature: tf.types.experimental.ConcreteFunction, argument: str, request: Request) -> Answer:
     """Returns the answer to a request.
 
     Raises ConfigurationError if there is none, or not one for each example, or values
     are not finite.
     """
     try:
-        answer = {name: values.numpy() for name, values in signature(**arguments).items()}
+        answer = {name: values.numpy() for name, values in signature(**{argument: tf.constant(request.examples)}).items()}
     except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise _describe(error, request) from error
+        raise ConfigurationError(
+            f"module: the exported model does not answer {request.name} (signature {SIGNATURE}): {first_line(error)}"
+        ) from error
     for name, values in answer.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise ConfigurationError(
@@ -102,24 +101,6 @@ def _answer(
 
 def _first_infinite(values: np.ndarray) -> float:
     return float(values[~np.isfinite(values)][0])
-
-
-def _describe(error: Exception, request: Request) -> ConfigurationError:
-    text = str(error)
-    if missing := re.search(r"Feature: (\S+) \(data type: \w+\) is required but could not be found", text):
-        return ConfigurationError(
-            f"module: the exported model requires the feature {missing[1]} (signature {SIGNATURE}, {request.name}); have "
-            "preprocessing_fn compute the label and the model's inputs apart from each other, not in one tf.function"
-        )
-    if "Could not find callback" in text or re.search(r"callback pyfunc_\d+ is not found", text):
-        operation = re.search(r"\{\{node ([^}]+)\}\}", text)
-        return ConfigurationError(
-            f"module: the exported model calls Python{f' in {operation[1]}' if operation else ''} (tf.py_function, "
-            f"tf.numpy_function), which no other process can do (signature {SIGNATURE}); use TensorFlow's own operations"
-        )
-    return ConfigurationError(
-        f"module: the exported model does not answer {request.name} (signature {SIGNATURE}): {first_line(error)}"
-    )
 
 
 def _check_same(request: Request, alone: Answer, together: Answer) -> None:
@@ -152,15 +133,14 @@ def _shorten(values: np.ndarray) -> str:
     return np.array2string(values.ravel()[:3], precision=4)
 
 
-def _write_warmup(requests: Sequence[Mapping[str, tf.Tensor]], folder: str) -> None:
+def _write_warmup(argument: str, requests: Sequence[Request], folder: str) -> None:
     from tensorflow_serving.apis import prediction_log_pb2  # only here: protobufs of TFX's own dependency
 
     path = os.path.join(folder, WARMUP_FILE)
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.TFRecordWriter(path) as writer:
-        for arguments in requests:
+        for request in requests:
             log = prediction_log_pb2.PredictionLog()
             log.predict_log.request.model_spec.signature_name = SIGNATURE
-            for name, values in arguments.items():
-                log.predict_log.request.inputs[name].CopyFrom(tf.make_tensor_proto(values))
+            log.predict_log.request.inputs[argument].CopyFrom(tf.make_tensor_proto(request.examples))
             writer.write(log.SerializeToString())

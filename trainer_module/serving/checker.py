@@ -5,16 +5,12 @@ TensorFlow, and nothing that a server would lack: no functions of Python that th
 calls, no classes, no operations of libraries.
 """
 
-import contextlib
 import multiprocessing
-import os
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import timeouts, tpu_library
+from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.serving import asking
 
@@ -23,20 +19,16 @@ class Checker:
     """A process that asks an exported model.
 
     ```python
-    checker = Checker(forks=True)  # before the module is imported
+    checker = Checker()  # before the module is imported
     checker.ask(Questions(folder, "requests.tfrecord"))
     ```
-
-    Without `forks` it is a new interpreter, where this process has a TPU that its fork
-    could not share.
     """
 
-    def __init__(self, forks: bool):
-        context: Any = multiprocessing.get_context("fork" if forks else "spawn")
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("fork")
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other, self._connection), daemon=True)
-        with contextlib.nullcontext() if forks else _without_tpu():
-            self._process.start()
+        self._process.start()
         other.close()
 
     def ask(self, questions: asking.Questions) -> str:
@@ -61,18 +53,6 @@ class Checker:
         if isinstance(answer, Exception):
             raise answer
         return str(answer)
-
-
-@contextlib.contextmanager
-def _without_tpu() -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(tpu_library.NOT_LOADED)
-    os.environ.pop("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", None)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _serve(connection: Connection, others_end: Connection) -> None:

@@ -1,11 +1,9 @@
 """Makes requests to an exported model from raw examples."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import tfrecords
@@ -64,27 +62,3 @@ def _without(serialized: bytes, names: Sequence[str]) -> bytes:
     for name in names:
         example.features.feature.pop(name, None)
     return example.SerializeToString()
-
-
-def as_tensors(request: Request, inputs: Mapping[str, tf.TensorSpec]) -> dict[str, tf.Tensor] | None:
-    """Returns the arguments of a signature for a request.
-
-    `inputs` are the signature's arguments: one vector of serialized tf.Examples, or a
-    tensor for each feature. Returns None if an example lacks a feature that is asked
-    for, or has values of another type or number.
-    """
-    if len(inputs) == 1:
-        ((name, spec),) = inputs.items()
-        if spec.dtype == tf.string and spec.shape.rank in (None, 1):
-            return {name: tf.constant(request.examples)}
-    rows = [tf.train.Example.FromString(example).features.feature for example in request.examples]
-    try:
-        return {name: _batch([row[name] for row in rows], spec) for name, spec in inputs.items()}
-    except (TypeError, ValueError):
-        return None
-
-
-def _batch(features: Sequence[Any], spec: tf.TensorSpec) -> tf.Tensor:
-    values = [getattr(feature, feature.WhichOneof("kind")).value for feature in features]
-    shape = [-1 if size is None else size for size in spec.shape[1:]]
-    return tf.constant(np.stack([np.reshape(np.array(row, spec.dtype.as_numpy_dtype), shape) for row in values]), spec.dtype)

@@ -73,8 +73,8 @@ class ForkServer(ForkClient):
         """
         command = None
         if imports_tensorflow:
-            command = [*module_command("tfx_distribute.trainer_module"), "--job", str(job), "--child-of-fork-server"]
-            environment = {**environment, "PYTHONPATH": os.pathsep.join(import_path())}
+            command = [*module_command("tfx_distribute.trainer_module"), "--job", str(job)]
+            environment = {**environment, "PYTHONPATH": os.pathsep.join(import_path()), "PYTHONUNBUFFERED": "1"}
         self.fork(task, "tfx_distribute.trainer_module.process:main", [str(job)], environment, str(log), command)
 
     def next_answer(self, timeout: float) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from tfx_distribute.components.launchers.local.processes import Process, Process
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
@@ -125,6 +126,8 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         # A killed process leaves temporary files, which are removed with this folder.
         training = Training(job_file.stem, str(job_file), job.distribution, {"TMPDIR": temporary}, max_restarts)
         follow(launcher, launcher.request(training), Limits(restarts))
+    if not result_file.exists():  # the module has called os._exit(0)
+        raise TrainingError(f"training succeeded, but its chief did not write {result_file}; see {log_dir}")
     return TrainingResult.from_json(result_file.read_text(encoding="utf-8"))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import queue
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -18,11 +19,14 @@ from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, WORKER, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report, termination
 from tfx_distribute.trainer_module.liveness.clock import RunningClock
-from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
+from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, REPORT_SECONDS, Progress
 
 # Exit codes usually caused by another process's failure, and for how many seconds to
 # wait for the end of that one.
 SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: timeouts.SAVE_SECONDS, -signal.SIGABRT: 3.0}
+
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_MAX_LENGTH = 160  # of a line that a `run_fn` has printed
 
 ProgressListener = Callable[[ClusterTask, Progress], None]
 
@@ -36,8 +40,8 @@ class Process:
       is_server: True if it runs for as long as the coordinator does, and is ended then.
       imports_tensorflow: As in `ForkServer.start`.
       pid: Process id; 0 until it has started.
-      status: Exit code, minus the number of the signal that ended it, or
-        `exit_codes.LEFT_EARLY`; None while it runs.
+      status: Exit code, or minus the number of the signal that ended it; None while it
+        runs.
       silent_seconds: Seconds for which it was silent when it was killed for that; 0 if
         it was not.
       oom_kills: How many processes the kernel had killed for lack of memory when it
@@ -112,12 +116,6 @@ class Process:
         """Describes why it failed, with its last lines if it reported no reason."""
         assert self.status is not None
         is_final = exit_codes.is_final(self.status)
-        if self.status == exit_codes.LEFT_EARLY:
-            return Failure(
-                f"training process {self.task} ended with exit code 0 before it was done; os._exit() in the module or in "
-                f"a library does that. All it printed is in {self.log}",
-                is_final,
-            )
         report = failure_report.Failure.read(str(self._error_file))
         if report and report.expected:
             return Failure(report.message, is_final)
@@ -159,6 +157,7 @@ class Processes:
         self._silent_limit = silent_limit
         self._may_restart = may_restart
         self._clock = RunningClock()
+        self._shown_at = 0.0
         self._deadline: float | None = None  # for the ends of others, after one has failed
 
     def start(self) -> None:
@@ -255,10 +254,21 @@ class Processes:
                 chief = next((each.progress for each in self._all if each.task == CHIEF_TASK), None) or Progress("start")
                 self._on_progress(CHIEF_TASK, replace(chief, activity="", stalled_secs=0.0, message=words))
         now = self._clock.seconds()
+        self._show_printed(now)
         for process in self._all:
             if process.pid and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
                 process.silent_seconds = process.silent_seconds or silent
                 self._server.signal(process.task.file_name, signal.SIGKILL)
+
+    def _show_printed(self, now: float) -> None:
+        """Passes on the last line of a `run_fn`: nothing else is known of it."""
+        chief = next((each for each in self._all if each.task == CHIEF_TASK), None)
+        is_due = now - self._shown_at >= REPORT_SECONDS
+        if is_due and chief and chief.progress and chief.progress.phase == "run_fn":
+            self._shown_at = now
+            if lines := log_tail.last_lines(chief.log):
+                line = _COLORS.sub("", lines[-1]).strip()[:_MAX_LENGTH]
+                self._on_progress(CHIEF_TASK, replace(chief.progress, activity=line))
 
     def _receive_answer(self) -> None:
         """Handles the server's next answer, if one comes in time."""

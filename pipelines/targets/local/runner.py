@@ -37,7 +37,6 @@ from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
-from tfx_distribute.trainer_module.user_code import user_exit
 
 
 class NodeError(Exception):
@@ -235,7 +234,6 @@ def session(
         terminable(),
         # TFX and absl would parse this process's arguments as their own flags.
         mock.patch.object(sys, "argv", sys.argv[:1] or ["tfx-distribute"]),
-        user_exit.os_exit_raises(),
         user_module.importable(module),
         local_launcher.settings(settings),
         # TensorFlow would take the GPUs' memory for Transform; training needs it.

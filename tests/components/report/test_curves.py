@@ -10,7 +10,7 @@ from tfx_distribute.trainer_module.reporting.history import HistoryRecord
 
 
 def record(task: str, phase: str, step: int, started: float = 0.0, **values: object) -> HistoryRecord:
-    return HistoryRecord(started + step, task, f"try-{started}", started, phase, step, **values)
+    return HistoryRecord(phase, step, time=started + step, task=task, attempt=f"try-{started}", started=started, **values)
 
 
 def test_curves_of_every_process_and_try():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import runpy
 from dataclasses import replace
 from math import inf, nan
@@ -371,7 +370,7 @@ def test_module_of_the_page_on_migrating_trains_with_two_workers(request, run_fn
     assert cluster.train().num_replicas == 2
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
     printed = [progress.activity for _, progress in cluster.reports if progress.phase == "run_fn"]
-    assert any(re.fullmatch(r"Epoch [12]/2  6/6 - .* loss: .*", line) for line in printed), printed
+    assert "Epoch 1/2" in printed
     assert {str(task) for task, progress in cluster.reports if progress.phase == "run_fn"} == {"chief"}
 
 

@@ -301,7 +301,7 @@ def test_transforms_that_fail(project, command):
     (project / "pipeline.yaml").write_text(PIPELINE + "transform: {}\n")
     for code, messages in (
         ("return {'x': inputs['lost'], 'y': inputs['y']}", ["KeyError: 'lost'", "model.py, line 10, in preprocessing_fn"]),
-        ("import os; os._exit(0)", [f"os._exit(0) was called in {project}/model.py, line 10"]),
+        ("import sys; sys.exit(0)", [f"sys.exit(0) was called in {project}/model.py, line 10"]),
     ):
         (project / "model.py").write_text(f"{LINEAR_MODEL}\ndef preprocessing_fn(inputs):\n    {code}\n")
         run = command("run", project / "pipeline.yaml")

@@ -36,7 +36,3 @@ def test_functions_of_the_module_run_and_no_others(code, printed):
     assert (done.returncode, done.stdout) == (7, printed)
     assert ("took longer than 0.1 s" in done.stderr) == ("sleep" in code)
     assert ("ZeroDivisionError" in done.stderr) == ("1 / 0" in code)
-
-
-def test_child_of_the_fork_server_has_done_its_part():
-    assert end("exit_functions.end(0, is_child=True)").returncode == 113

@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+import tfx_lines
 from training import EXAMPLES
 
-from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
@@ -183,7 +183,7 @@ def build_model(context):
 def test_optimizers_that_the_older_line_cannot_use_on_a_mesh(cluster):
     (cluster.folder / "recompiled.py").write_text(RECOMPILED)
     module = UserModule("recompiled.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    if lines.check() is lines.LINES[0]:
+    if tfx_lines.installed() == "1.16":
         with pytest.raises(
             TrainingError, match="^module: model_parallel cannot use SGD without momentum with TensorFlow 2.16.*; write SGD"
         ):

@@ -13,9 +13,8 @@ import kind_exceptions
 import oracle
 import oracle_table
 import pytest
+import tfx_lines
 from oracle_table import SAME
-
-from tfx_distribute.trainer_module import lines
 
 TESTS = Path(__file__).resolve().parents[2]
 KINDS = list(oracle_table.descriptions())
@@ -100,7 +99,7 @@ def measure(folder: Path, keras_version: int, cells: dict[str, list[str]], secon
 
 def differences(keras_version: int, outcomes: dict[str, dict]) -> dict[str, dict]:
     """Returns the outcomes that are not as docs/models.md says."""
-    verdicts = oracle_table.load()[lines.check().tfx][str(keras_version)]
+    verdicts = oracle_table.load()[tfx_lines.installed()][str(keras_version)]
     return {
         cell: outcome
         for cell, outcome in outcomes.items()
@@ -194,7 +193,7 @@ def test_every_cell_has_been_measured():
         line: {version: {kind: dict.fromkeys(row) for kind, row in rows.items()} for version, rows in verdicts.items()}
         for line, verdicts in oracle_table.load().items()
     }
-    assert measured == dict.fromkeys(oracle_table.LINES, cells)
+    assert measured == dict.fromkeys(tfx_lines.LINES, cells)
 
 
 def test_every_exception_is_documented():

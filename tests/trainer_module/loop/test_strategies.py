@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tfx_lines
 from training import EXAMPLES
 
-from tfx_distribute.trainer_module import lines
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
@@ -306,7 +306,7 @@ def test_tags_of_summaries_do_not_depend_on_the_strategy(cluster, request, strat
         for event in tf.compat.v1.train.summary_iterator(str(file))
         for value in event.summary.value
     }
-    sgd = {"1.16": "SGD", "1.21": "sgd"}[lines.check().tfx]  # Keras 3's name of the optimizer
+    sgd = {"1.16": "SGD", "1.21": "sgd"}[tfx_lines.installed()]  # Keras 3's name of the optimizer
     # The rate is also read between steps, to be shown.
     expected = {
         2: {"own_rate", "model/logged/group/own_mean"},

@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -36,20 +35,3 @@ def test_a_few_examples_are_read_and_not_many_bytes(tmp_path, size):
                 writer.write(b"x" * size)
     examples = requests.read_examples(paths)
     assert len(examples) == (requests.MAX_EXAMPLES if size == 10 else 4)
-
-
-def test_signatures_that_take_a_tensor_for_each_feature():
-    request = requests.Request(
-        "", (serialized(x=[1.0, 2.0], word=[b"a"], n=[3]), serialized(x=[4.0, 5.0], word=[b"b"], n=[6]))
-    )
-    arguments = requests.as_tensors(
-        request, {"x": tf.TensorSpec([None, 2]), "word": tf.TensorSpec([None, 1], tf.string), "n": tf.TensorSpec([None])}
-    )
-    np.testing.assert_array_equal(arguments["x"], [[1, 2], [4, 5]])
-    np.testing.assert_array_equal(arguments["word"], [[b"a"], [b"b"]])
-    np.testing.assert_array_equal(arguments["n"], [3, 6])
-    assert requests.as_tensors(request, {"other": tf.TensorSpec([None, 1])}) is None
-    with_gap = requests.Request("", (serialized(x=[1.0]), tf.train.Example().SerializeToString()))
-    assert requests.as_tensors(with_gap, {"x": tf.TensorSpec([None, 1])}) is None
-    assert requests.as_tensors(request, {"x": tf.TensorSpec([None, 3])}) is None
-    assert requests.as_tensors(request, {"word": tf.TensorSpec([None, 1])}) is None, "a text for a number"

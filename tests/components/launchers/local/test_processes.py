@@ -68,6 +68,26 @@ def test_process_that_hangs_is_ended(chief_of):
     assert not failure.is_final
 
 
+PRINTS = """
+import os, sys, time
+with open(os.environ["TFX_DISTRIBUTE_PROGRESS"], "w") as file:
+    print('{"phase": "run_fn"}', file=file)
+with open("chief-0.log", "w") as file:
+    print("Epoch 1/2\\nstep 1\\r\\x1b[1mstep 2\\x1b[0m", end="", file=file)
+time.sleep(2)
+"""
+
+
+def test_last_line_of_a_run_fn_is_its_progress(chief_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cluster, _ = chief_of(PRINTS, 60.0)
+    reports = []
+    cluster._on_progress = lambda _, progress: reports.append((progress.phase, progress.activity))
+    assert follow(cluster).phase == "succeeded"
+    assert reports[0] == ("run_fn", "")
+    assert reports[-1] == ("run_fn", "step 2")
+
+
 @pytest.mark.timeout(60)
 def test_a_server_is_not_waited_for_if_the_chief_is_asked_to_stop(tmp_path):
     """It has nothing to save."""

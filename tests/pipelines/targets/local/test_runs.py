@@ -284,7 +284,9 @@ def test_report_of_a_training_that_was_killed(store):
     execution = store.last_execution
     history = store.root / "artifacts" / "Trainer" / "model_run" / str(execution) / "history"
     history.mkdir(parents=True)
-    record = HistoryRecord(1.0, "chief-0", "a", 0.0, "epoch", 45, metrics={"loss": 0.5}, seconds={"compute": 2.0})
+    record = HistoryRecord(
+        "epoch", 45, metrics={"loss": 0.5}, seconds={"compute": 2.0}, time=1.0, task="chief-0", attempt="a", started=0.0
+    )
     (history / "chief-0-1.jsonl").write_text(record.to_json())
     run = runs.find([store.root], SECOND)
     made = report.make(run)

@@ -32,7 +32,6 @@ from tfx_distribute.trainer_module.loop import (
     gradients,
     mesh_errors,
     model_builder,
-    model_calls,
     replica_values,
 )
 from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
@@ -72,10 +71,10 @@ def train(
     """
     training = _Training(job, data, features, strategy, reporter, is_chief)
     start = time.monotonic()
-    with training.explaining_errors(), contextlib.ExitStack() as at_end:
+    with training.explaining_errors():
         training.check_and_prepare(features)
-        training.start_callbacks(at_end)
-        begin = training.restore(at_end)
+        training.start_callbacks()
+        begin = training.restore()
         training.run_epochs(begin)
         training.save_last()
         seconds = time.monotonic() - start
@@ -160,17 +159,16 @@ class _Training:
         if self._is_chief and self._base_model and self._base_model.reordered:
             self._reporter.report(Progress("start", message=_REORDERED.format(", ".join(self._base_model.reordered))))
 
-    def start_callbacks(self, at_end: contextlib.ExitStack) -> None:
+    def start_callbacks(self) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""
         num_evaluators = self._job.distribution.num_evaluators
         callbacks_lib.check_monitors(self._user_callbacks, num_evaluators, self._input.has_evaluation)
         callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
-        at_end.enter_context(model_calls.checked(self.model, self._steps))
         self.model.stop_training = False
         self._reporter.enter("on_train_begin")
         self._callbacks.on_train_begin()
 
-    def restore(self, at_end: contextlib.ExitStack) -> Position:
+    def restore(self) -> Position:
         """Finds the saved state, and returns where the training begins."""
         job = self._job
         self._reporter.enter("restoring the saved state")

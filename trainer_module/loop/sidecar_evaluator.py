@@ -196,8 +196,7 @@ class _Evaluation:
         self.plan = make_plan(options, data.train.num_examples, num_replicas, bool(job.distribution.info.fixed_batches))
         adapter = model_builder.build(job, model_builder.make_context(job, features, self.plan, is_chief=False))
         required = features.select(adapter.required_features(features), keras_models.input_specs(adapter.model))
-        is_fixed = keras_models.fixed_batch_size(adapter.model) is not None
-        self._input_pipeline = InputPipeline(data, required, options, job.input_options, self.plan, 1, 1, is_fixed)
+        self._input_pipeline = InputPipeline(data, required, options, job.input_options, self.plan, 1, 1)
         adapter.prepare(self._input_pipeline.zeros())
         # For what layers compute from weights once: checkpoints do not have it.
         warm_start.apply(job, adapter.model, adapter.optimizer, features.transform, tf.distribute.get_strategy())

@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -327,12 +326,7 @@ class _Training:
 def _make_input_pipeline(
     job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
 ) -> InputPipeline:
-    readers, fixed = strategy_table.readers(job.distribution), keras_models.fixed_batch_size(model_adapter.model)
-    if fixed and data.eval and data.eval.num_examples % fixed:
-        warnings.warn(
-            f"module: the model takes batches of {fixed} examples only; evaluations leave out examples that do not fill one",
-            stacklevel=1,
-        )
+    readers = strategy_table.readers(job.distribution)
     return InputPipeline(
         data,
         features.select(model_adapter.required_features(features), keras_models.input_specs(model_adapter.model)),
@@ -341,7 +335,6 @@ def _make_input_pipeline(
         plan,
         readers,
         batches=plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
-        fixed_evaluation=fixed is not None,
     )
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data import model_inputs
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
-from tfx_distribute.trainer_module.keras.keras_models import fixed_batch_size, input_names, input_specs, is_keras_3
+from tfx_distribute.trainer_module.keras.keras_models import input_names, input_specs, is_keras_3
 from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.state.base_model import saved_models
 
@@ -139,45 +139,18 @@ def _without_own_signature(model: tf.keras.Model) -> Iterator[None]:
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
     examples = [tf.TensorSpec([None], tf.string, name=_name_argument({*features.raw, *features.examples}))]
-    functions, size = SignatureFunctions(model, features), fixed_batch_size(model)
+    functions = SignatureFunctions(model, features)
     if features.transform is None:
-        serve = _in_batches(functions.serve_examples, size) if size else functions.serve_examples
-        signatures = {"serving_default": tf.function(serve, examples)}
+        signatures = {"serving_default": tf.function(functions.serve_examples, examples)}
         if features.functions.decode and features.targets():
             signatures["transformed_labels"] = tf.function(functions.transformed_labels, examples)
         return signatures
     # A SavedModel contains only what the saved object refers to.
     model.transform_layer = features.make_transform_layer()
-    serve = _in_batches(functions.serve, size) if size else functions.serve
     return {
-        "serving_default": tf.function(serve, examples),
+        "serving_default": tf.function(functions.serve, examples),
         "transform_features": tf.function(functions.transform_features, examples),
     }
-
-
-def _in_batches(serve: Callable[[tf.Tensor], dict[str, tf.Tensor]], size: int) -> Callable[..., dict[str, tf.Tensor]]:
-    """Returns a function of any number of examples for one of a fixed number.
-
-    The last batch is filled up with copies of an example.
-    """
-
-    @tf.autograph.experimental.do_not_convert  # contains no user code
-    def call(examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        outputs = tf.function(serve, [tf.TensorSpec([size], tf.string)]).get_concrete_function().structured_outputs
-        count = tf.size(examples)
-        padded = tf.concat([examples, tf.repeat(examples[:1], tf.math.floormod(-count, size))], 0)
-        # In turn: a model of a fixed size often has a state.
-        answers = tf.map_fn(
-            serve,
-            tf.reshape(padded, [-1, size]),
-            parallel_iterations=1,
-            fn_output_signature={name: tf.TensorSpec(output.shape, output.dtype) for name, output in outputs.items()},
-        )
-        return {
-            name: tf.reshape(values, tf.concat([[-1], tf.shape(values)[2:]], 0))[:count] for name, values in answers.items()
-        }
-
-    return call
 
 
 def _name_argument(columns: set[str]) -> str:

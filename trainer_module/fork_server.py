@@ -3,11 +3,10 @@
     python -m tfx_distribute.trainer_module.fork_server MODULE:FUNCTION
 
 first calls the function: it imports what all processes need, and may return values for
-the first answer. A fresh interpreter needs seconds to import TensorFlow, and for
-AutoGraph; a fork of one that has both behind it needs none. The server never runs a
-TensorFlow operation itself, so that its forks start with a fresh runtime. Its
-environment decides which Keras `tf.keras` is, in all of them
-(`training_job.keras_environment`).
+the first answer. A fresh interpreter needs seconds to import TensorFlow; a fork of one
+that has imported it needs none. The server never runs a TensorFlow operation itself, so
+that its forks start with a fresh runtime. Its environment decides which Keras
+`tf.keras` is, in all of them (`training_job.keras_environment`).
 
 It is a child of its client and talks to it in JSON lines, requests on standard input,
 answers on standard output:

@@ -19,8 +19,6 @@ RENDEZVOUS_POLL_SECONDS = 1.0
 RENDEZVOUS_REPORT_SECONDS = 60.0
 # Until parameter servers listen. After that, TensorFlow waits without logging.
 SERVERS_LISTEN_SECONDS = 60.0
-# Until a TPU answers.
-TPU_CONNECT_SECONDS = 60.0
 # Between two signs of life, which a launcher on the same machine looks for.
 SIGN_SECONDS = 1.0
 # Without progress, until the first report; each later one takes twice as long.

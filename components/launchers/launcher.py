@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
-from tfx_distribute.components.launchers.sigterm import terminable
+from tfx_distribute.components.launchers.sigterm import TerminatedError, terminable
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -201,12 +201,14 @@ class Limits:
       deadline_seconds: Seconds that it may take without the time in queues; 0 for no
         limit.
       is_lost: Returns True if another attempt of the step follows the training by now.
+      is_stopped: Returns True if the training has to end, as after a signal.
     """
 
     restarts: Restarts
     start_seconds: float = 0.0
     deadline_seconds: float = 0.0
     is_lost: Callable[[], bool] = lambda: False
+    is_stopped: Callable[[], bool] = lambda: False
 
 
 def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result: bool = False) -> None:
@@ -230,6 +232,7 @@ def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result
       ConfigurationError: The platform refuses the training.
       NoRoomError: It has not started in time.
       NotFollowedError: Another attempt follows it, or the platform does not answer.
+      TerminatedError: It was stopped.
       TrainingError: It has failed; the message has the platform's reason.
     """
     has_ended, seconds = False, 0.0
@@ -259,6 +262,8 @@ def _follow_once(launcher: Launcher[Any], limits: Limits, seconds: float) -> tup
     while True:
         if limits.is_lost():
             raise NotFollowedError("another attempt of this step follows the training by now")
+        if limits.is_stopped():
+            raise TerminatedError
         state = launcher.state()
         passed, last_look = time.monotonic() - last_look, time.monotonic()
         if state.words != logged:

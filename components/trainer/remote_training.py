@@ -120,13 +120,19 @@ def training_folder(
 
 
 def launch(
-    job: TrainingJob, training: TrainingFolder, name: str, folder: str, is_lost: Callable[[], bool]
+    job: TrainingJob,
+    training: TrainingFolder,
+    name: str,
+    folder: str,
+    is_lost: Callable[[], bool],
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> TrainingResult:
     """Trains on other machines, unless an earlier attempt has left result and model.
 
     If processes of that attempt are still running, waits for their end: they may still
     write to the outputs. `folder`, in that of `training`, is for the job document.
-    `is_lost` returns True if another attempt follows the training by now.
+    `is_lost` returns True if another attempt follows the training by now, `is_stopped`
+    if it has to end.
 
     Raises:
       ConfigurationError: The job cannot be trained as configured.
@@ -148,7 +154,7 @@ def launch(
     launcher = registry.make(settings)
     request = launcher.request(Training(name, address, job.distribution, environment, max_restarts))
     restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir))
-    limits = Limits(restarts, settings.start_timeout_seconds, settings.active_deadline_seconds or 0.0, is_lost)
+    limits = Limits(restarts, settings.start_timeout_seconds, settings.active_deadline_seconds or 0.0, is_lost, is_stopped)
     follow(launcher, request, limits, has_result)
     result = storage.call(result_file, lambda: atomic_files.read(result_file))
     if result is None:

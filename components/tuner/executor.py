@@ -81,7 +81,7 @@ class Executor(base_executor.BaseExecutor):
                 locks.exclusive(folder, "the state of the search", advice),
                 tempfile.TemporaryDirectory(prefix="oracle-") as oracle_folder,
             ):
-                run = SearchRun(search, job, folder, oracle_folder, launcher.launch)
+                run = SearchRun(search, job, folder, oracle_folder, launcher.launch, launcher.stop)
                 run.run()
                 result = run.result()
                 write(best, table, run.best_hyperparameters(), result)

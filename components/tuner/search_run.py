@@ -4,6 +4,8 @@ import json
 import math
 import os
 import time
+from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 from tfx_distribute.components.launchers import storage
@@ -13,7 +15,6 @@ from tfx_distribute.components.tuner import trial_jobs, trials
 from tfx_distribute.components.tuner.search import Search, count_epochs
 from tfx_distribute.components.tuner.trial_jobs import TrialPlan
 from tfx_distribute.components.tuner.trial_launcher import Launch, announce
-from tfx_distribute.components.tuner.workers import Workers
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
@@ -31,20 +32,28 @@ class SearchRun:
     run.best_hyperparameters()  # KerasTuner's document
     ```
 
-    All trials share `shared_job`, and `launch` trains the job of one. `folder`, for the
-    search's state, is the same for each attempt; `oracle_folder` is a new one of this
-    machine, for the oracle's own files.
+    All trials share `shared_job`, and `launch` trains the job of one, in a thread;
+    `stop` ends those that train. `folder`, for the search's state, is the same for each
+    attempt; `oracle_folder` is a new one of this machine, for the oracle's own files.
 
     Raises:
       ConfigurationError: The oracle needs a package that is not installed.
     """
 
-    def __init__(self, search: Search, shared_job: TrainingJob, folder: str, oracle_folder: str, launch: Launch):
+    def __init__(
+        self,
+        search: Search,
+        shared_job: TrainingJob,
+        folder: str,
+        oracle_folder: str,
+        launch: Launch,
+        stop: Callable[[], None] = lambda: None,
+    ):
         self._search = search
         self._job = shared_job
         self._folder = folder
         self._oracle_folder = oracle_folder
-        self._launch = launch
+        self._launch, self._stop = launch, stop
         space = oracle_lib.make_space(search, shared_job.hparams)
         epochs = count_epochs(shared_job.training_options)
         self._oracle = oracle_lib.make_oracle(search, space, epochs, oracle_folder)
@@ -68,25 +77,12 @@ class SearchRun:
         """
         if self._trials:
             announce(f"continues the search, of which {len(self._trials)} trials are done")
-        workers: Workers[TrialPlan, tuple[TrainingResult, float]]
-        with Workers(self._search.num_parallel_trials, self._train) as workers:
-            while True:
-                while (key := workers.free_key()) is not None:
-                    trial = self._oracle.create_trial(f"worker-{key}")
-                    if trial.status != oracle_lib.TrialStatus.RUNNING:
-                        break  # all trials are made, or the next one depends on those that run
-                    self._save()
-                    plan = self._plan(trial)
-                    announce(f"trial {_describe(plan)}")
-                    workers.start(key, plan)
-                if not workers.busy:
-                    break
-                _, plan, result, error = workers.next()
-                if error is not None and not _is_of_trial(error):
-                    raise error
-                self._end(plan, result, error)
-                self._save()
-                self._discard_state(plan)
+        with futures.ThreadPoolExecutor(self._search.num_parallel_trials) as threads:
+            try:
+                self._run_trials(threads)
+            except BaseException:
+                self._stop()  # the block waits for the threads
+                raise
         if shortfall := oracle_lib.describe_shortfall(self._oracle):
             announce(shortfall)
         if not self._has_succeeded():
@@ -94,6 +90,29 @@ class SearchRun:
             reason = f"; the last one, {last.trial}: {last.message}" if last else ""
             self._forget_failures()
             raise TrainingError(f"tune: none of the {len(self._trials)} trials succeeded{reason}")
+
+    def _run_trials(self, threads: futures.Executor) -> None:
+        names = [f"worker-{number}" for number in range(self._search.num_parallel_trials)]
+        running: dict[str, tuple[futures.Future[tuple[TrainingResult, float]], TrialPlan]] = {}
+        while True:
+            for name in [name for name in names if name not in running]:
+                trial = self._oracle.create_trial(name)
+                if trial.status != oracle_lib.TrialStatus.RUNNING:
+                    break  # all trials are made, or the next one depends on those that run
+                self._save()
+                plan = self._plan(trial)
+                announce(f"trial {_describe(plan)}")
+                running[name] = threads.submit(self._train, plan), plan
+            if not running:
+                return
+            futures.wait([future for future, _ in running.values()], return_when=futures.FIRST_COMPLETED)
+            future, plan = running.pop(next(name for name in running if running[name][0].done()))
+            error = future.exception()
+            if error is not None and not _is_of_trial(error):
+                raise error
+            self._end(plan, None if error else future.result(), error)
+            self._save()
+            self._discard_state(plan)
 
     def best_hyperparameters(self) -> str:
         """Returns the best trial's hyperparameters, in KerasTuner's format."""

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,12 +37,14 @@ class TrialLauncher:
       addresses: Folder of an artifact's copy -> folder of the artifact.
       folder: A folder that lives as long as the search.
       launch: Trains a job; may be called in several threads.
+      stop: Ends what is being launched, as a signal would, at its next look at it.
     """
 
     inputs: Artifacts
     addresses: Mapping[str, str]
     folder: str
     launch: Launch
+    stop: Callable[[], None]
 
 
 @contextlib.contextmanager
@@ -62,18 +65,20 @@ def trial_launcher(
     Raises:
       ConfigurationError: Trials cannot be trained as configured.
     """
+    stopped = threading.Event()
     launcher = exec_properties.get("launcher")
     settings = registry.from_json(launcher) if launcher else None
     if settings and settings.runs_remotely(distribution):
         with remote_training.training_folder(inputs, {}, exec_properties, settings, output_dir) as training:
-            yield TrialLauncher(
-                training.staged.inputs, training.staged.addresses, training.folder, _remote_launch(training, noun)
-            )
+            launch = _remote_launch(training, noun, stopped.is_set)
+            staged = training.staged
+            yield TrialLauncher(staged.inputs, staged.addresses, training.folder, launch, stopped.set)
         return
     gpus_of_trials = _divide_gpus(distribution, num_parallel_trials)
     # Only its owner can read the folder, as the job documents in it require.
     with terminable(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
-        yield TrialLauncher(inputs, {}, folder, _local_launch(folder, noun, gpus_of_trials))
+        launch = _local_launch(folder, noun, gpus_of_trials, stopped.is_set)
+        yield TrialLauncher(inputs, {}, folder, launch, stopped.set)
 
 
 def announce(message: str) -> None:
@@ -82,7 +87,7 @@ def announce(message: str) -> None:
     local_launcher.current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
-def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launch:
+def _remote_launch(training: remote_training.TrainingFolder, noun: str, is_stopped: Callable[[], bool]) -> Launch:
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
         # The values are in the name: a search that starts again may give its trials
         # others, and must not take over the results of earlier ones.
@@ -97,7 +102,7 @@ def _remote_launch(training: remote_training.TrainingFolder, noun: str) -> Launc
         followed = replace(training, lease_file=os.path.join(folder, remote_training.LEASE_FILE))
         with remote_training.holding(lease.Lease(followed.lease_file)) as has_lost:
             job = _with_result_file(job, result_file)
-            return remote_training.launch(job, followed, name, folder, lambda: has_lost() or training.is_lost())
+            return remote_training.launch(job, followed, name, folder, lambda: has_lost() or training.is_lost(), is_stopped)
 
     return launch
 
@@ -130,7 +135,9 @@ def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[t
     return [available[index * each : (index + 1) * each] for index in range(num_parallel_trials)]
 
 
-def _local_launch(folder: str, noun: str, gpus_of_trials: list[tuple[str, ...] | None]) -> Launch:
+def _local_launch(
+    folder: str, noun: str, gpus_of_trials: list[tuple[str, ...] | None], is_stopped: Callable[[], bool]
+) -> Launch:
     """Returns a function that trains on this machine, with job files in `folder`."""
     settings, alone = local_launcher.current_settings(), len(gpus_of_trials) == 1
     free = list(gpus_of_trials)  # `pop` and `append` are safe in several threads
@@ -150,7 +157,7 @@ def _local_launch(folder: str, noun: str, gpus_of_trials: list[tuple[str, ...] |
                 local_launcher.settings(replace(trial_settings, gpus=own)),
             ):
                 job = _with_result_file(job, os.path.join(work_dir, job_builder.RESULT_FILE))
-                return local_launcher.launch(job, work_dir)
+                return local_launcher.launch(job, work_dir, is_stopped)
         finally:
             free.append(own)
 

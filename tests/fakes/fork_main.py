@@ -1,9 +1,9 @@
 """Imports modules once, and forks processes that go on like new ones.
 
-    python fork_main.py FOLDER MODULE[:FUNCTION] ...
+    python fork_main.py FOLDER MODULE ...
 
-Imports the modules and calls the functions. FOLDER is that of the importers: a process
-that has imported TFX has its fork servers of trainings forked from another importer.
+Imports the modules. FOLDER is that of the importers: a process that has imported TFX
+has its fork servers of trainings forked from another importer.
 
 Serves `forked.fork`, over the Unix socket that is its standard input. A
 message has four descriptors: a socket, and the standard streams of a new process. The
@@ -165,10 +165,8 @@ def main(folder: Path, names: list[str]) -> int:
     from tfx_distribute.trainer_module import garbage_collection
 
     with garbage_collection.paused():
-        for module, _, function in (name.partition(":") for name in names):
-            imported = importlib.import_module(module)
-            if function:
-                getattr(imported, function)()
+        for name in names:
+            importlib.import_module(name)
         if "tfx" in sys.modules:
             import forked_training
 

@@ -14,11 +14,7 @@ from typing import Any
 import forked
 import importers
 
-MODULES = (
-    "tensorflow",
-    "tfx_distribute.trainer_module.process",
-    "tfx_distribute.trainer_module.loop.converted_ahead:convert",
-)
+MODULES = ("tensorflow", "tfx_distribute.trainer_module.process")
 
 
 def subprocess_for_fork_servers(folder: Path) -> types.SimpleNamespace:

@@ -28,7 +28,7 @@ def control(folder: Path, modules: Sequence[str], environment: Mapping[str, str]
 
     Args:
       folder: That of `Importers`.
-      modules: The modules; with a colon and a function, also called.
+      modules: The modules.
       environment: Environment variables.
     """
     with socket.socket(socket.AF_UNIX) as connection:

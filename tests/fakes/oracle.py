@@ -557,11 +557,10 @@ def main() -> None:
         import tensorflow as tf
 
         from tfx_distribute.trainer_module import process
-        from tfx_distribute.trainer_module.loop import autograph, converted_ahead
+        from tfx_distribute.trainer_module.loop import autograph
 
         _ = process
         autograph.exempt_tf_keras()  # as in a training process, before the import of a user's module
-        converted_ahead.convert()
         import kinds
 
     faulthandler.register(signal.SIGUSR1)

@@ -317,31 +317,6 @@ def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):
     )
 
 
-FIXED = """
-import tensorflow as tf
-
-def build_model(context):
-    angles = tf.keras.Input((2,), batch_size=2, name="angles")
-    model = tf.keras.Model({"angles": angles}, tf.keras.layers.Dense(1, kernel_initializer="ones")(angles))
-    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
-    return model
-"""
-
-
-def test_a_model_of_a_fixed_batch_size_answers_any_number_of_requests(cluster, tmp_path, raw):
-    (tmp_path / "fixed.py").write_text(FIXED)
-    cluster.train(
-        Distribution("one_device", accelerator_type="cpu"),
-        TrainingOptions(2, train_steps=1, drop_remainder=True),
-        module=UserModule("fixed.build_model", (str(tmp_path),)),
-        data=raw,
-    )
-    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
-    for count in (1, 2, 3):
-        served = serve(examples=tf.constant(serialized(angles=ANGLES[:count])))["outputs"]
-        np.testing.assert_allclose(served.numpy().ravel(), ANGLES[:count].sum(1), rtol=1e-6)
-
-
 NAMED_AS_THE_ARGUMENT = """
 import tensorflow as tf
 

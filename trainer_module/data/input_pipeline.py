@@ -36,8 +36,6 @@ class InputPipeline:
       plan: The number of steps in which every example is seen once.
       readers: Number of training processes that read, each for its own replicas.
       batches: Batches that each of these processes takes in one step.
-      fixed_evaluation: True to evaluate in batches of the same size, because the model
-        takes no others. Examples that do not fill one are left out.
     """
 
     data: TrainingData
@@ -47,7 +45,6 @@ class InputPipeline:
     plan: Plan
     readers: int
     batches: int
-    fixed_evaluation: bool = False
 
     @property
     def has_evaluation(self) -> bool:
@@ -137,15 +134,7 @@ class InputPipeline:
           ConfigurationError: Some replica would have no example.
         """
         assert self.data.eval is not None
-        num_examples, batch = self.data.eval.num_examples, self.options.per_replica_batch_size
-        all_steps = eval_steps(self.data.eval, num_replicas, batch)
-        if self.fixed_evaluation:
-            all_steps = num_examples // (num_replicas * batch)
-            if not all_steps:
-                raise ConfigurationError(
-                    f"eval split: the model takes batches of {batch} examples only, on {num_replicas} replicas, but it has "
-                    f"{num_examples} examples; hold out at least {num_replicas * batch}"
-                )
+        all_steps = eval_steps(self.data.eval, num_replicas, self.options.per_replica_batch_size)
         return min(self.options.eval_steps or all_steps, all_steps)
 
     @tf.autograph.experimental.do_not_convert
@@ -166,8 +155,8 @@ class InputPipeline:
             self.eval_steps(num_replicas),
         )
         records = record_stream.read_in_order(split, reader, readers, self.input_options)
-        records = records.batch(batch, drop_remainder=self.fixed_evaluation)
-        if self.fixed_evaluation or steps < eval_steps(split, num_replicas, batch):
+        records = records.batch(batch)
+        if steps < eval_steps(split, num_replicas, batch):
             return self._parse(records.take(steps * batches).repeat())
         sizes = record_stream.step_sizes(split.num_examples, steps, reader, readers, batches)
         return self._parse(records.rebatch(sizes).repeat())
@@ -192,7 +181,7 @@ class InputPipeline:
         if self.options.eval_steps:
             num_examples = min(split.num_examples, self.options.eval_steps * global_batch_size)
             records = records.take(record_stream.examples_of(num_examples, part, parts))
-        return self._parse(records.batch(self.options.per_replica_batch_size, drop_remainder=self.fixed_evaluation))
+        return self._parse(records.batch(self.options.per_replica_batch_size))
 
     def zeros(self) -> Any:
         """Returns a batch of zeros: features and label, as in a training step.

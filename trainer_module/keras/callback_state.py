@@ -1,8 +1,6 @@
 """Finds out the state of callbacks: those of their attributes that a file can hold."""
 
 import collections
-import contextlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -55,9 +53,8 @@ def are_equal(left: Any, right: Any) -> bool:
 def separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
     """Moves the arrays among values into `arrays`, so that JSON can hold the rest.
 
-    Returns the values, with `{"array": name}` in place of each array, or `{"objects":
-    name}` if it has texts as Python objects. Names begin with `key`, that of the
-    callback.
+    Returns the values, with `{"array": name}` in place of each array. Names begin with
+    `key`, that of the callback.
     """
 
     def separate(value: Any, name: str) -> Any:
@@ -65,61 +62,30 @@ def separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], ke
             return [separate(item, f"{name}/{number}") for number, item in enumerate(value)]
         if not _is_array(value):
             return value
-        texts = _as_texts(value) if value.dtype.hasobject else None
-        arrays[name] = np.asarray(value) if texts is None else texts
-        return {"array" if texts is None else "objects": name}
+        arrays[name] = np.asarray(value)
+        return {"array": name}
 
     return {name: separate(value, f"{key}/{name}") for name, value in values.items()}
 
 
 def join_arrays(values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Puts back the arrays that `separate_arrays` took out.
-
-    Leaves out an attribute, with a warning, if one of its arrays is missing.
-    """
+    """Puts back the arrays that `separate_arrays` took out."""
 
     def join(value: Any) -> Any:
         if isinstance(value, list):
             return [join(item) for item in value]
-        if isinstance(value, dict) and "objects" in value:
-            return arrays[value["objects"]].astype(object)
         if isinstance(value, dict):
             return arrays[value["array"]][()]  # [()] turns an array without axes into a scalar
         return value
 
-    joined = {}
-    for name, value in values.items():
-        try:
-            joined[name] = join(value)
-        except KeyError as error:
-            warnings.warn(f"the saved state has no readable array {error.args[0]}; {name} is not restored", stacklevel=1)
-    return joined
+    return {name: join(value) for name, value in values.items()}
 
 
 def read_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Returns arrays of a `numpy.savez` file by name, without those of objects."""
-    arrays = {}
-    with np.load(file, allow_pickle=False) as saved:
-        for name in saved.files:
-            with contextlib.suppress(ValueError):  # reading objects could run any code
-                arrays[name] = saved[name]
-    return arrays
+    """Returns arrays of a `numpy.savez` file by name."""
+    with np.load(file, allow_pickle=False) as saved:  # reading objects could run any code
+        return dict(saved)
 
 
 def _is_array(value: Any) -> bool:
-    if not isinstance(value, np.ndarray | np.generic):
-        return False
-    return not value.dtype.hasobject or _as_texts(value) is not None
-
-
-def _as_texts(value: Any) -> np.ndarray | None:
-    """Returns an array of bytes or str objects as one that a file can hold.
-
-    TensorFlow and pandas have texts in arrays of objects. Returns None for an array
-    that has others, or texts that NumPy would change.
-    """
-    for kind in (bytes, str):
-        if value.dtype == object and all(type(item) is kind for item in value.flat):
-            texts = value.astype(kind)
-            return texts if np.array_equal(texts.astype(object), value) else None
-    return None
+    return isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject

@@ -32,18 +32,6 @@ def _type_spec(tensor: Any) -> tf.TypeSpec:
     return kind(tensor.shape, tensor.dtype)
 
 
-def fixed_batch_size(model: tf.keras.Model) -> int | None:
-    """Returns the number of examples that a model takes, from `Input(batch_size=...)`.
-
-    None if it takes any number. Ask before the model is traced: a `Sequential` without
-    an input keeps the size of the first batch, though only a stateful layer needs it.
-    """
-    if isinstance(model, tf.keras.Sequential) and not any(getattr(layer, "stateful", False) for layer in model.layers):
-        return None
-    sizes = [spec.shape[0] for spec in input_specs(model).values() if spec.shape.rank]
-    return next((size for size in sizes if size is not None), None)
-
-
 def named_inputs(model: tf.keras.Model) -> set[str]:
     """Returns the names of a model's inputs; empty if they have none."""
     return set(_names_of_inputs(model))

@@ -36,8 +36,8 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
     Raises:
       ConfigurationError: The module has no such function, the function returned
         neither a compiled model nor a task, it scales the loss and the strategy
-        cannot, `freeze` names a layer that the model does not have, or the batches have
-        another size than the model takes.
+        cannot, `freeze` names a layer that the model does not have, or the model takes
+        batches of one size only.
     """
     if job.training_options.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.training_options.precision)
@@ -59,24 +59,19 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
             f"{strategy_info.not_float16}; leave it out there, or use another strategy"
         ) from error
     model_adapter = factory.make(returned, job.module.function)
-    _check_batch_size(model_adapter.model, job)
+    _check_batch_size(model_adapter.model)
     if job.base_model:
         warm_start.freeze(model_adapter.model, job.warm_start.freeze)
     return model_adapter
 
 
-def _check_batch_size(model: tf.keras.Model, job: TrainingJob) -> None:
-    size, options, info = keras_models.fixed_batch_size(model), job.training_options, job.distribution.info
-    if size is None:
-        return
-    fixed, instead = f"the model takes batches of {size} examples only", "leave batch_size out of tf.keras.Input"
-    if size != options.per_replica_batch_size:
+def _check_batch_size(model: tf.keras.Model) -> None:
+    if isinstance(model, tf.keras.Sequential) and not any(getattr(layer, "stateful", False) for layer in model.layers):
+        return  # without an input it keeps the size of the first batch, but takes any
+    sizes = [spec.shape[0] for spec in keras_models.input_specs(model).values() if spec.shape.rank]
+    size = next((size for size in sizes if size is not None), None)
+    if size is not None:
         raise ConfigurationError(
-            f"per_replica_batch_size: is {options.per_replica_batch_size}, but {fixed}; write {size}, or {instead}"
-        )
-    if info.name == "model_parallel":
-        raise ConfigurationError(f"module: {fixed}, and {info.name} divides a batch over devices; {instead}")
-    if not (options.drop_remainder or info.fixed_batches):
-        raise ConfigurationError(
-            f"drop_remainder: {fixed}, but batches may differ by an example; write drop_remainder=true, or {instead}"
+            f"module: the model takes batches of {size} examples only, but batches differ in size; leave batch_size out of "
+            "tf.keras.Input, and stateful layers out of the model"
         )

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
-from tfx_distribute.trainer_module.errors import ConfigurationError, PeerLostError
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import keras_models, loss_reduction
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
@@ -26,8 +26,6 @@ from tfx_distribute.trainer_module.loop.batch_collectives import Calls
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
 
 Iterator = Any  # tf.data's or tf.distribute's
-
-_MAX_VALUES = 4  # that processes agree on in one call
 
 # Keeps iterators alive: closing those of several devices takes seconds, and the process
 # ends soon anyway.
@@ -195,33 +193,14 @@ class StepRunner:
         Use it wherever all processes have to make the same decision, because the result
         is the same in each. TensorFlow identifies a collective operation by its place
         in the graph, including the round of a loop: processes that divided the same
-        steps into calls of different length would wait for each other forever. Takes at
-        most `_MAX_VALUES` numbers or booleans.
+        steps into calls of different length would wait for each other forever. Takes
+        numbers and booleans.
 
             any_stops = step_runner.agree(stops)[0] > 0
-
-        Raises:
-          PeerLostError: Another process calls `agree_on_call` instead.
         """
-        return self._exchange(values, in_call=False) if self.has_peers else list(values)
-
-    def agree_on_call(self) -> None:
-        """Checks that all processes call this, before one of Keras's own loops.
-
-        Raises:
-          PeerLostError: Another process calls `agree` instead.
-        """
-        self._exchange((), in_call=True)
-
-    def _exchange(self, values: Sequence[float], in_call: bool) -> list[float]:
-        # Of one shape, so that all calls are the same operation, and meet each other.
-        padded = [in_call, *values, *[0.0] * (_MAX_VALUES - len(values))]
-        in_calls, *means = (float(mean) for mean in self._mean(tf.constant(padded, tf.float64)))
-        if 0 < in_calls < 1:
-            raise PeerLostError(
-                "a callback of another process calls the model's predict, evaluate or fit, or no longer does"
-            )
-        return means[: len(values)]
+        if not self.has_peers:
+            return list(values)
+        return [float(mean) for mean in self._mean(tf.constant([float(value) for value in values], tf.float64))]
 
     def gather(self, values: Sequence[float]) -> list[list[float]]:
         """Returns the numbers of all processes, a list for each of their replicas.
@@ -231,7 +210,6 @@ class StepRunner:
         """
         if not self.has_peers:
             return [list(values)]
-        self.agree()  # notices a process that does something else
         rows = self._gather(tf.constant([values], tf.float64))
         return [[float(value) for value in row] for row in rows.numpy()]
 

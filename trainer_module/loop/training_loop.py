@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -32,7 +31,6 @@ from tfx_distribute.trainer_module.loop import (
     gradients,
     mesh_errors,
     model_builder,
-    model_calls,
     replica_values,
 )
 from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
@@ -71,10 +69,10 @@ def train(
     """
     training = _Training(job, data, features, strategy, reporter, is_chief)
     start = time.monotonic()
-    with training.explaining_errors(), contextlib.ExitStack() as at_end:
+    with training.explaining_errors():
         training.check_and_prepare(features)
-        training.start_callbacks(at_end)
-        begin = training.restore(at_end)
+        training.start_callbacks()
+        begin = training.restore()
         training.run_epochs(begin)
         seconds = time.monotonic() - start
         training.finish()
@@ -155,16 +153,15 @@ class _Training:
         if self._is_chief and self._base_model and self._base_model.reordered:
             self._reporter.report(Progress("start", message=_REORDERED.format(", ".join(self._base_model.reordered))))
 
-    def start_callbacks(self, at_end: contextlib.ExitStack) -> None:
+    def start_callbacks(self) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""
         callbacks_lib.check_monitors(self._user_callbacks, self._input.has_evaluation)
         callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
-        at_end.enter_context(model_calls.checked(self.model, self._steps))
         self.model.stop_training = False
         self._reporter.enter("on_train_begin")
         self._callbacks.on_train_begin()
 
-    def restore(self, at_end: contextlib.ExitStack) -> Position:
+    def restore(self) -> Position:
         """Finds the saved state, and returns where the training begins."""
         job = self._job
         self._reporter.enter("restoring the saved state")
@@ -292,12 +289,7 @@ class _Training:
 def _make_input_pipeline(
     job: TrainingJob, data: TrainingData, features: Features, plan: Plan, model_adapter: ModelAdapter
 ) -> InputPipeline:
-    readers, fixed = strategy_table.readers(job.distribution), keras_models.fixed_batch_size(model_adapter.model)
-    if fixed and data.eval and data.eval.num_examples % fixed:
-        warnings.warn(
-            f"module: the model takes batches of {fixed} examples only; evaluations leave out examples that do not fill one",
-            stacklevel=1,
-        )
+    readers = strategy_table.readers(job.distribution)
     return InputPipeline(
         data,
         features.select(model_adapter.required_features(features), keras_models.input_specs(model_adapter.model)),
@@ -306,7 +298,6 @@ def _make_input_pipeline(
         plan,
         readers,
         batches=plan.num_replicas * job.training_options.gradient_accumulation_steps // readers,
-        fixed_evaluation=fixed is not None,
     )
 
 

@@ -18,7 +18,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
 from tfx_distribute.trainer_module.liveness import listening
-from tfx_distribute.trainer_module.strategies import requested_gpus, tpu
+from tfx_distribute.trainer_module.strategies import requested_gpus
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 _current: tf.distribute.Strategy | None = None
@@ -200,7 +200,12 @@ def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:
 
 
 def _tpu(distribution: Distribution) -> tf.distribute.Strategy:
-    return tf.distribute.TPUStrategy(tpu.connect(distribution.tpu))
+    # The order of calls in https://www.tensorflow.org/guide/tpu#tpu_initialization
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=distribution.tpu)
+    if distribution.tpu != "local":  # that of this VM
+        tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)
 
 
 def _model_parallel(distribution: Distribution) -> MeshStrategy:

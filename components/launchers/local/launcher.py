@@ -11,7 +11,7 @@ import os
 import socket
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -92,12 +92,12 @@ def current_settings() -> LocalLauncherSettings:
     return _settings.get()
 
 
-def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
+def launch(job: TrainingJob, work_dir: str, is_stopped: Callable[[], bool] = lambda: False) -> TrainingResult:
     """Trains in processes of this machine, and returns the chief's result.
 
     If processes die, training starts again from the last save, as `job.fault_tolerance`
     allows. `work_dir` gets the job document and the processes' reports; only its owner
-    may be able to read it.
+    may be able to read it. `is_stopped` returns True if the training has to end.
 
     Raises:
       ConfigurationError: This machine cannot run the cluster, or its processes cannot
@@ -125,7 +125,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
         launcher = LocalLauncher(replace(current_settings(), log_dir=log_dir, server=server), job, restarts)
         # A killed process leaves temporary files, which are removed with this folder.
         training = Training(job_file.stem, str(job_file), job.distribution, {"TMPDIR": temporary}, max_restarts)
-        follow(launcher, launcher.request(training), Limits(restarts))
+        follow(launcher, launcher.request(training), Limits(restarts, is_stopped=is_stopped))
     if not result_file.exists():  # the module has called os._exit(0)
         raise TrainingError(f"training succeeded, but its chief did not write {result_file}; see {log_dir}")
     return TrainingResult.from_json(result_file.read_text(encoding="utf-8"))

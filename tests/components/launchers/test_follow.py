@@ -8,6 +8,7 @@ from tfx_distribute.components.launchers import launcher as launcher_lib
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
 from tfx_distribute.components.launchers.launcher import Launcher, Limits, State, follow
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
+from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import TrainingError
 
 QUEUED, STARTING, RUNNING = State("queued", "in a queue"), State("starting", "0 of 2 pods"), State("running", "trains")
@@ -132,6 +133,13 @@ def test_a_training_that_is_not_followed_any_more_is_stopped(error, has_time):
     with pytest.raises(type(error)):
         run(launcher)
     assert launcher.stops == [has_time]
+
+
+def test_a_training_that_has_to_end_is_stopped_as_by_a_signal():
+    launcher = Scripted([RUNNING])
+    with pytest.raises(TerminatedError):
+        run(launcher, is_stopped=lambda: True)
+    assert launcher.stops == [False]
 
 
 def test_a_training_with_a_result_is_not_followed():

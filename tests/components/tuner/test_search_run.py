@@ -5,12 +5,14 @@ tests/e2e/test_tuning.py has searches whose trials train.
 
 import json
 import math
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError, NoRoomError
+from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.tuner import search_run, trial_jobs
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
@@ -165,6 +167,20 @@ def test_next_attempt_repeats_no_trial(run, oracle):
         (Path(first.jobs[0].outputs.model_run_dir).parents[1] / SEARCH_FILE).unlink()
         run(whole, max_trials=9).run()
         assert tried(whole) == tried(first) + tried(second), "as without the interrupt"
+
+
+def test_an_interrupt_stops_the_trials_that_train(tmp_path):
+    stopped = threading.Event()
+
+    def launch(job: TrainingJob, trial: str) -> TrainingResult:
+        if trial == "0":
+            raise KeyboardInterrupt
+        assert stopped.wait(60)
+        raise TerminatedError
+
+    search = Search(objective="val_loss", space=SPACE, max_trials=5, num_parallel_trials=2)
+    with pytest.raises(KeyboardInterrupt):
+        SearchRun(search, JOB, str(tmp_path), str(tmp_path / "oracle"), launch, stopped.set).run()
 
 
 def test_hyperband_continues_the_best_trials(run, tmp_path):

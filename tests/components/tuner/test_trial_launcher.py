@@ -55,7 +55,7 @@ def test_each_trial_has_a_lease_that_is_renewed_while_it_is_followed(launch, mon
             time.sleep(0.01)
         return len(seen)
 
-    def train(job, training, name, folder, is_lost):
+    def train(job, training, name, folder, is_lost, is_stopped):
         leases.append(training.lease_file)
         assert os.path.dirname(leases[-1]) == folder
         assert count_renewals(leases[-1], 1.0) > 2
@@ -78,7 +78,7 @@ def seen_gpus(monkeypatch, available, count, distribution):
     """Returns the GPUs that each of several trials sees on this machine."""
     meeting, seen = threading.Barrier(count), []
 
-    def train(job, work_dir):
+    def train(job, work_dir, is_stopped):
         seen.append(local_launcher.current_settings().gpus)
         meeting.wait(10)
 

@@ -339,23 +339,6 @@ def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
     assert (sum(sizes), sorted(sizes)) == (11, [2, 3, 3, 3])
 
 
-@pytest.mark.parametrize("examples", [16, 21, 23])
-def test_an_evaluation_in_batches_of_the_size_that_the_model_takes(numbers, examples):
-    data = numbers(examples)
-    fixed = data_lib.InputPipeline(
-        data, Features(data), TrainingOptions(4), InputOptions(), None, 2, 1, fixed_evaluation=True
-    )
-    steps = fixed.eval_steps(2)
-    assert steps == 2
-    batches = [batch for index in range(2) for batch in values(fixed.evaluation(reader(index, 2), 2).take(steps))]
-    parts = [batch for part in range(4) for batch in values(fixed.evaluation_part(part, 4, 4))]
-    for of_all in (batches, parts):
-        assert [len(batch) for batch in of_all] == [4] * 4
-        assert len({number for batch in of_all for number in batch}) == 16
-    with pytest.raises(ConfigurationError, match="^eval split: the model takes batches of 4 examples only, on 8 replicas"):
-        fixed.eval_steps(8)
-
-
 @pytest.mark.parametrize("readers", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 2, 32])
 def test_no_replica_evaluates_an_empty_batch(batch, readers):

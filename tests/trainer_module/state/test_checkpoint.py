@@ -175,26 +175,11 @@ def test_scalars_among_weights_are_kept(tmp_path):
     assert f"{after.parts[1]:.1f}" == "3.0"
 
 
-def test_arrays_of_texts_come_back_and_other_objects_are_left_out(tmp_path):
-    """TensorFlow and pandas have texts in arrays of Python objects."""
+def test_arrays_of_objects_are_left_out(tmp_path):
     before, after = Mine(), Mine()
-    before.count, before.table = 7, tf.constant(["a", "bcd"]).numpy()
-    before.seen, before.parts = np.array([["é"], ["cd"]], object), [np.array(["ends with zero\0", {}], object)]
+    before.count, before.table = 7, np.array(["a", {}], object)
     make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
     begin(tmp_path, make_adapter(), [after])
-    assert (after.count, after.parts) == (7, [])
-    assert (after.table.dtype, after.table.tolist()) == (object, [b"a", b"bcd"])
-    assert (after.seen.dtype, after.seen.tolist()) == (object, [["é"], ["cd"]])
-
-
-def test_attribute_that_cannot_be_read_is_left_out(tmp_path):
-    """It was saved as a Python object, which a file must not hold."""
-    before, after = Mine(), Mine()
-    before.count, before.table = 7, np.ones(2)
-    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
-    np.savez(tmp_path / "step-10.npz", **{"Mine-0/table": np.array([{}])})
-    with pytest.warns(match="no readable array Mine-0/table; table is not restored"):
-        assert begin(tmp_path, make_adapter(), [after]).find().step == 10
     assert (after.count, after.table.tolist()) == (7, [0.0, 0.0])
 
 

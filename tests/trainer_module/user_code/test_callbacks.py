@@ -140,13 +140,6 @@ class Predicts(tf.keras.callbacks.Callback):
 """
 
 
-def test_a_prediction_in_some_processes_only_is_final(train):
-    text = f"{PREDICTS}\ndef callbacks(context):\n    return [Predicts()] if context.is_chief else []\n"
-    with pytest.raises(TrainingError, match="module: Predicts calls model.predict in some processes only, ") as error:
-        train(text, "multi_worker_mirrored")
-    assert "restart" not in str(error.value)
-
-
 def test_example_of_the_documentation_and_predictions_of_all_processes(train, cluster, request):
     blocks = python_blocks(request.config.rootpath / "docs" / "writing-a-module.md")
     (example,) = [block for block in blocks if "def callbacks" in block]

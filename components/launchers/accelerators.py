@@ -46,8 +46,8 @@ class Accelerator:
         it.
       vertex_units: Units that Vertex AI counts per device: of a TPU v3, it counts the
         cores, two per chip.
-      machines: Devices in one of Google's machines -> machine types of Vertex AI; empty
-        if Vertex AI does not offer the accelerator.
+      machines: Devices in one of Google's machines -> the usual machine type of Vertex
+        AI; empty if Vertex AI does not offer the accelerator.
       topologies: For a TPU: topology, as chips along each dimension -> possible numbers
         of chips per machine, the usual one first.
     """
@@ -57,7 +57,7 @@ class Accelerator:
     products: tuple[str, ...] = ()
     vertex_type: str = ""
     vertex_units: int = 1
-    machines: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    machines: Mapping[int, str] = field(default_factory=dict)
     topologies: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
@@ -86,18 +86,8 @@ class Accelerator:
         return tuple(count for count in range(1, max_count + 1) if any(whole % count == 0 for whole in self.machines))
 
 
-def _list_n1_machines(max_vcpus: Mapping[int, int]) -> dict[int, tuple[str, ...]]:
-    """Returns the machine types of the N1 series, which GPUs are attached to.
-
-    `max_vcpus` is the number of GPUs -> most virtual CPUs of a machine with that many.
-    """
-    sizes = {"standard": (4, 8, 16, 32, 64, 96), "highmem": (2, 4, 8, 16, 32, 64, 96), "highcpu": (16, 32, 64, 96)}
-    return {
-        count: tuple(f"n1-{series}-{size}" for series, row in sizes.items() for size in row if size <= limit)
-        for count, limit in max_vcpus.items()
-    }
-
-
+# Machines of the N1 series, which GPUs are attached to; each GPU allows that many CPUs.
+_N1 = {count: f"n1-standard-{8 * count}" for count in (1, 2, 4)}
 _MIG = f"{GPU_RESOURCE_PREFIX}mig-"
 _RESOURCE = re.compile(rf"{GPU_RESOURCE}|{_MIG}[a-z0-9.-]+")  # such as nvidia.com/mig-1g.5gb
 _V5E_4 = ("4x4", "4x8", "8x8", "8x16", "16x16")
@@ -122,15 +112,14 @@ ACCELERATORS: dict[str, Accelerator] = {
             "gpu",
             products=("Tesla-P4",),
             vertex_type="NVIDIA_TESLA_P4",
-            machines=_list_n1_machines({1: 16, 2: 32, 4: 96}),
+            machines=_N1,
         ),
         Accelerator(
             "nvidia-tesla-p100",
             "gpu",
             products=("Tesla-P100-SXM2-16GB", "Tesla-P100-PCIE-16GB"),
             vertex_type="NVIDIA_TESLA_P100",
-            # Four GPUs allow 64 virtual CPUs, but at most 208 GB of memory.
-            machines={**_list_n1_machines({1: 16, 2: 32}), 4: (*_list_n1_machines({4: 32})[4], "n1-highcpu-64")},
+            machines=_N1,
         ),
         Accelerator(
             "nvidia-tesla-v100",
@@ -144,14 +133,14 @@ ACCELERATORS: dict[str, Accelerator] = {
                 "Tesla-V100S-PCIE-32GB",
             ),
             vertex_type="NVIDIA_TESLA_V100",
-            machines=_list_n1_machines({1: 8, 2: 16, 4: 32, 8: 96}),
+            machines={**_N1, 8: "n1-standard-64"},
         ),
         Accelerator(
             "nvidia-tesla-t4",
             "gpu",
             products=("Tesla-T4",),
             vertex_type="NVIDIA_TESLA_T4",
-            machines=_list_n1_machines({1: 16, 2: 32, 4: 96}),
+            machines=_N1,
         ),
         Accelerator(
             "nvidia-l4",
@@ -159,10 +148,10 @@ ACCELERATORS: dict[str, Accelerator] = {
             products=("NVIDIA-L4",),
             vertex_type="NVIDIA_L4",
             machines={
-                1: ("g2-standard-4", "g2-standard-8", "g2-standard-12", "g2-standard-16", "g2-standard-32"),
-                2: ("g2-standard-24",),
-                4: ("g2-standard-48",),
-                8: ("g2-standard-96",),
+                1: "g2-standard-12",
+                2: "g2-standard-24",
+                4: "g2-standard-48",
+                8: "g2-standard-96",
             },
         ),
         Accelerator(
@@ -171,11 +160,11 @@ ACCELERATORS: dict[str, Accelerator] = {
             products=("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB"),
             vertex_type="NVIDIA_TESLA_A100",
             machines={
-                1: ("a2-highgpu-1g",),
-                2: ("a2-highgpu-2g",),
-                4: ("a2-highgpu-4g",),
-                8: ("a2-highgpu-8g",),
-                16: ("a2-megagpu-16g",),
+                1: "a2-highgpu-1g",
+                2: "a2-highgpu-2g",
+                4: "a2-highgpu-4g",
+                8: "a2-highgpu-8g",
+                16: "a2-megagpu-16g",
             },
         ),
         Accelerator(
@@ -184,10 +173,10 @@ ACCELERATORS: dict[str, Accelerator] = {
             products=("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"),
             vertex_type="NVIDIA_A100_80GB",
             machines={
-                1: ("a2-ultragpu-1g",),
-                2: ("a2-ultragpu-2g",),
-                4: ("a2-ultragpu-4g",),
-                8: ("a2-ultragpu-8g",),
+                1: "a2-ultragpu-1g",
+                2: "a2-ultragpu-2g",
+                4: "a2-ultragpu-4g",
+                8: "a2-ultragpu-8g",
             },
         ),
         Accelerator(
@@ -196,10 +185,10 @@ ACCELERATORS: dict[str, Accelerator] = {
             products=("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe"),
             vertex_type="NVIDIA_H100_80GB",
             machines={
-                1: ("a3-highgpu-1g",),
-                2: ("a3-highgpu-2g",),
-                4: ("a3-highgpu-4g",),
-                8: ("a3-highgpu-8g",),
+                1: "a3-highgpu-1g",
+                2: "a3-highgpu-2g",
+                4: "a3-highgpu-4g",
+                8: "a3-highgpu-8g",
             },
         ),
         # The same GPU, in a Google machine with a faster network.
@@ -207,21 +196,21 @@ ACCELERATORS: dict[str, Accelerator] = {
             "nvidia-h100-mega-80gb",
             "gpu",
             vertex_type="NVIDIA_H100_MEGA_80GB",
-            machines={8: ("a3-megagpu-8g",)},
+            machines={8: "a3-megagpu-8g"},
         ),
         Accelerator(
             "nvidia-h200-141gb",
             "gpu",
             products=("NVIDIA-H200", "NVIDIA-H200-NVL"),
             vertex_type="NVIDIA_H200_141GB",
-            machines={8: ("a3-ultragpu-8g",)},
+            machines={8: "a3-ultragpu-8g"},
         ),
         Accelerator(
             "tpu-v3-device",
             "tpu",
             vertex_type="TPU_V3",
             vertex_units=2,
-            machines={4: ("cloud-tpu",)},
+            machines={4: "cloud-tpu"},
             topologies={"2x2": (4,)},
         ),
         Accelerator(
@@ -233,7 +222,7 @@ ACCELERATORS: dict[str, Accelerator] = {
         Accelerator(
             "tpu-v5-lite-podslice",
             "tpu",
-            machines={1: ("ct5lp-hightpu-1t",), 4: ("ct5lp-hightpu-4t",), 8: ("ct5lp-hightpu-8t",)},
+            machines={1: "ct5lp-hightpu-1t", 4: "ct5lp-hightpu-4t", 8: "ct5lp-hightpu-8t"},
             topologies={"1x1": (1,), "2x2": (4,), "2x4": (8, 4), **dict.fromkeys(_V5E_4, (4,))},
         ),
         Accelerator("tpu-v5p-slice", "tpu", topologies=dict.fromkeys(_CUBES, (4,))),
@@ -380,36 +369,14 @@ def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[di
     return tolerations
 
 
-def find_machine_types(name: str, accelerator_count: int, topology: str = "") -> tuple[str, ...]:
-    """Returns the machine types of Vertex AI that have these devices.
-
-    The arguments are as in `check`.
-    """
-    return ACCELERATORS[name].machines[count_devices(name, accelerator_count, topology)]
-
-
 def make_machine_spec(name: str, accelerator_count: int, topology: str = "", machine_type: str = "") -> dict[str, str | int]:
     """Returns Vertex AI's `MachineSpec` for these devices.
 
-    For Vertex AI, a TPU with several machines is one replica. `machine_type` may be
-    empty if only one has these devices; the other arguments are as in `check`.
-
-    Raises:
-      ConfigurationError: The machine type cannot have these devices, or several can and
-        none is given.
+    For Vertex AI, a TPU with several machines is one replica. An empty `machine_type`
+    is the usual one; the other arguments are as in `check`.
     """
-    row, types = ACCELERATORS[name], find_machine_types(name, accelerator_count, topology)
-    devices = count_devices(name, accelerator_count, topology)
-    if machine_type and machine_type not in types:
-        close = difflib.get_close_matches(machine_type, types, n=1)
-        raise ConfigurationError(
-            f"machine_type: no {machine_type!r} has {devices} {name};{_suggest(close)} write one of {', '.join(types)}"
-        )
-    if not machine_type and len(types) > 1:
-        raise ConfigurationError(
-            f"machine_type: several machines can have {devices} {name}; write one of {', '.join(types)}"
-        )
-    spec: dict[str, str | int] = {"machine_type": machine_type or types[0]}
+    row, devices = ACCELERATORS[name], count_devices(name, accelerator_count, topology)
+    spec: dict[str, str | int] = {"machine_type": machine_type or row.machines[devices]}
     if row.vertex_type:
         return {**spec, "accelerator_type": row.vertex_type, "accelerator_count": devices * row.vertex_units}
     return {**spec, "tpu_topology": topology}

@@ -64,7 +64,8 @@ class MachineSpec(SpecModel):
 
     machine_type: str = ""
     """Machine type of Vertex AI, such as `g2-standard-24`, if training is a CustomJob;
-    ignored elsewhere. Default: the smallest with the accelerator, CPU and memory."""
+    ignored elsewhere. Default: the usual one with the accelerator, or the smallest
+    with CPU and memory."""
     cpu: Quantity | None = None
     """CPU cores, such as `4` or `500m`."""
     memory: Quantity | None = None

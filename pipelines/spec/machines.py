@@ -64,14 +64,15 @@ class MachineSpec(SpecModel):
 
     machine_type: str = ""
     """Machine type of Vertex AI, such as `g2-standard-24`, if training is a CustomJob;
-    ignored elsewhere. Default: the smallest with the accelerator, CPU and memory."""
+    ignored elsewhere. Default: the usual one with the accelerator, or the smallest
+    with CPU and memory."""
     cpu: Quantity | None = None
     """CPU cores, such as `4` or `500m`."""
     memory: Quantity | None = None
     """Memory, such as `16Gi`."""
     accelerator: str | None = None
-    """Kind of accelerator, such as `nvidia-l4` or `tpu-v5-lite-podslice`, or on
-    Kubernetes `nvidia.com/gpu` for any GPU; docs/accelerators.md lists them."""
+    """Kind of accelerator, such as `nvidia-l4` or `tpu-v5-lite-podslice`; outside of
+    Google's platforms `nvidia.com/gpu`. docs/accelerators.md lists them."""
     accelerator_count: int = Field(0, ge=0)
     """Number of accelerators; 0 for one GPU, or for all chips of a TPU machine."""
     topology: str = ""

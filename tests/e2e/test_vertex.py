@@ -195,7 +195,7 @@ def check_first(cloud: Cloud, run: Run) -> None:
 
     (job,) = cloud.jobs
     assert job.state.name == "JOB_STATE_SUCCEEDED"
-    assert machines(job) == [(1, "g2-standard-4"), (1, "g2-standard-4")]
+    assert machines(job) == [(1, "g2-standard-12"), (1, "g2-standard-12")]
     assert job.job_spec.scheduling.strategy.name == "SPOT"
     assert job.job_spec.service_account == "trainer@example-project.iam.gserviceaccount.com"
     pool = job.job_spec.worker_pool_specs[1]

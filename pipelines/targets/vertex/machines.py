@@ -9,19 +9,22 @@ from typing import Any
 
 from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
-from tfx_distribute.pipelines.machines import machine_checks, machine_types
+from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.reporting import process_log
 
-DEFAULT_MACHINE = "n1-standard-4"  # as in the SDK
-# With a GPU its log may stop, for lack of CPUs: it is taken if it is named. Source:
-# https://cloud.google.com/vertex-ai/docs/training/configure-compute#gpus
-_SLOW_WITH_GPUS = "n1-highmem-2"
-# The service's, which some machines do not start from. Source:
-# https://cloud.google.com/vertex-ai/docs/training/configure-compute#boot_disk_options
-_DEFAULT_DISK = "pd-ssd"
+# CPUs of the machines n2-standard-... and n2-highmem-...
+_N2_SIZES = (4, 8, 16, 32, 48, 64, 80)
+# The service's own processes use up to 40 % of the memory of small machines. The
+# documentation has no number for larger ones; we leave them what they may use of 16
+# GiB, the memory of the service's usual machines.
+_AGENTS_SHARE = 0.4
+_MAX_AGENTS_GIB = 16 * _AGENTS_SHARE
+# It has a command of its own. Source:
+# https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
+_REDUCTION_SERVER_IMAGE = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
 _POOLS_ONLY = (
     "reservation",
     "tensorboard",
@@ -41,31 +44,46 @@ def launcher_settings(
     `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
     worker, parameter_server = machine_of(resources, trainer), machine_of(resources, PARAMETER_SERVER)
-    worker_spec = make_machine_spec(worker, settings.reservation)
-    parameter_server_spec = make_machine_spec(parameter_server)
     needs_pools = settings.training == "auto" and unsupported_in_step(worker, settings)
-    key = settings.encryption_spec_key_name
-    return VertexTrainingSettings(
-        name=name,
-        project=settings.project or "",
-        location=settings.region or "",
-        image=settings.image,
-        worker=worker_spec,
-        parameter_server=parameter_server_spec,
-        reduction_server={"machine_type": settings.reduction_server_machine_type},
-        reduction_server_replica_count=settings.reduction_server_replica_count,
-        training="custom_job" if needs_pools else settings.training,
-        disk_spec=_make_disk_spec(worker_spec, settings),
-        parameter_server_disk_spec=_make_disk_spec(parameter_server_spec, settings),
-        scheduling=_make_scheduling(worker, settings),
+    container: dict[str, Any] = {"image_uri": settings.image}
+    if settings.log_format != "text":
+        container["env"] = [{"name": process_log.FORMAT_VARIABLE, "value": settings.log_format}]
+    disk = _keep_set(boot_disk_type=settings.boot_disk_type, boot_disk_size_gb=settings.boot_disk_size_gb)
+
+    def pool(machine: dict[str, Any]) -> dict[str, Any]:
+        return _keep_set(machine_spec=machine, container_spec=container, disk_spec=disk)
+
+    job_spec = _keep_set(
+        scheduling=_keep_set(
+            strategy="SPOT" if worker.spot else settings.scheduling_strategy,
+            max_wait_duration=None if settings.max_wait_duration is None else f"{settings.max_wait_duration}s",
+            timeout=settings.timeout and f"{settings.timeout}s",
+            restart_job_on_worker_restart=settings.restart_job_on_worker_restart,
+        ),
         service_account=settings.service_account,
         network=settings.network,
         psc_interface_config=settings.psc_interface_config,
         tensorboard=settings.tensorboard,
-        encryption_spec={"kms_key_name": key} if key else {},
-        labels=settings.labels,
-        environment={} if settings.log_format == "text" else {process_log.FORMAT_VARIABLE: settings.log_format},
     )
+    encryption = _keep_set(kms_key_name=settings.encryption_spec_key_name)
+    return VertexTrainingSettings(
+        name=name,
+        project=settings.project or "",
+        location=settings.region or "",
+        worker=pool(make_machine_spec(worker, settings.reservation)),
+        parameter_server=pool(make_machine_spec(parameter_server)),
+        reduction_server={
+            "machine_spec": {"machine_type": settings.reduction_server_machine_type},
+            "replica_count": settings.reduction_server_replica_count,
+            "container_spec": {"image_uri": _REDUCTION_SERVER_IMAGE},
+        },
+        job=_keep_set(job_spec=job_spec, labels=settings.labels, encryption_spec=encryption),
+        training="custom_job" if needs_pools else settings.training,
+    )
+
+
+def _keep_set(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
 
 
 def checkpoint_dir(name: str, settings: VertexSettings) -> str:
@@ -88,10 +106,12 @@ def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = 
 def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> dict[str, Any]:
     """Returns Vertex AI's MachineSpec of a worker pool."""
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex", machine.spot)
-    spec: dict[str, Any] = {"machine_type": find_machine_type(machine)}
+    spec: dict[str, Any] = {"machine_type": machine.machine_type}
     if machine.accelerator:
         device = (machine.accelerator, machine.accelerator_count, machine.topology)
-        spec |= accelerators.make_machine_spec(*device, spec["machine_type"])
+        spec |= accelerators.make_machine_spec(*device, machine.machine_type)
+    elif not machine.machine_type:
+        spec["machine_type"] = _find_machine_type(machine)
     if reservation is not None:
         spec["reservation_affinity"] = {
             "reservation_affinity_type": "SPECIFIC_RESERVATION",
@@ -107,53 +127,29 @@ def make_resource_spec(machine: MachineSpec) -> dict[str, Any]:
     if machine.cpu:
         spec["cpuLimit"] = float(number(machine.cpu))
     if machine.memory:
-        spec["memoryLimit"] = round(machine_types.add_agents(_gibibytes(machine)) * 2**30 / 1e9, 2)
+        spec["memoryLimit"] = round(_gibibytes_with_agents(machine) * 2**30 / 1e9, 2)
     if machine.accelerator:
         devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count)
         spec["accelerator"] = {"type": accelerators.ACCELERATORS[machine.accelerator].vertex_type, "count": str(devices)}
     return spec
 
 
-def find_machine_type(machine: MachineSpec) -> str:
-    """Returns the given machine type, or the smallest with its CPUs and memory."""
-    if machine.machine_type:
-        return machine.machine_type
-    names = machine_types.N2
-    if machine.accelerator:
-        able = accelerators.find_machine_types(machine.accelerator, machine.accelerator_count, machine.topology)
-        names = tuple(name for name in able if name != _SLOW_WITH_GPUS)
+def _find_machine_type(machine: MachineSpec) -> str:
+    """Returns the smallest N2 machine with the CPUs and memory."""
     if not (machine.cpu or machine.memory):
-        return names[0] if machine.accelerator else DEFAULT_MACHINE
-    smallest = machine_types.find_smallest(names, float(number(machine.cpu or "0")), _gibibytes(machine))
-    if smallest is None:
-        raise ConfigurationError(
-            f"machine_type: none of {', '.join(names)} has {machine.cpu or 'any'} CPUs and {machine.memory or 'any'} of "
-            "memory, besides that of Vertex AI's agents; write which machine_type"
-        )
-    return smallest.name
+        return "n1-standard-4"  # as in the SDK
+    cpus, gibibytes = float(number(machine.cpu or "0")), _gibibytes_with_agents(machine)
+    for size in _N2_SIZES:
+        for series, gibibytes_per_cpu in (("standard", 4), ("highmem", 8)):
+            if size >= cpus and size * gibibytes_per_cpu >= gibibytes:
+                return f"n2-{series}-{size}"
+    raise ConfigurationError(
+        f"machine_type: no N2 machine has {machine.cpu or 'any'} CPUs and {machine.memory or 'any'} of memory, besides that "
+        "of Vertex AI's agents; write which machine_type"
+    )
 
 
-def _make_disk_spec(spec: Mapping[str, Any], settings: VertexSettings) -> dict[str, str | int]:
-    """Returns the disk of a pool; names its type if the usual one does not suit."""
-    values: dict[str, Any] = {
-        "boot_disk_type": settings.boot_disk_type,
-        "boot_disk_size_gb": settings.boot_disk_size_gb,
-    }
-    row = machine_types.MACHINE_TYPES.get(spec["machine_type"])
-    if row and _DEFAULT_DISK not in row.boot_disk_types:
-        values["boot_disk_type"] = values["boot_disk_type"] or row.boot_disk_types[0]
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _make_scheduling(worker: MachineSpec, settings: VertexSettings) -> dict[str, str | bool]:
-    values = {
-        "strategy": "SPOT" if worker.spot else settings.scheduling_strategy,
-        "max_wait_duration": None if settings.max_wait_duration is None else f"{settings.max_wait_duration}s",
-        "timeout": f"{settings.timeout}s" if settings.timeout else None,
-        "restart_job_on_worker_restart": settings.restart_job_on_worker_restart or None,
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _gibibytes(machine: MachineSpec) -> float:
-    return float(number(machine.memory or "0") / 2**30)
+def _gibibytes_with_agents(machine: MachineSpec) -> float:
+    """Returns the memory of a machine that leaves the requested memory, in GiB."""
+    requested = float(number(machine.memory or "0") / 2**30)
+    return min(requested / (1 - _AGENTS_SHARE), requested + _MAX_AGENTS_GIB)

@@ -51,7 +51,7 @@ class VertexSettings(RemoteSettings):
     pools of a CustomJob, and `auto` the step if training is one process on a machine
     that a step can have."""
     boot_disk_type: Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"] | None = None
-    """Disk type of training machines; default one that the machine starts from."""
+    """Disk type of training machines; N4 and H200 need `hyperdisk-balanced`."""
     boot_disk_size_gb: int | None = Field(None, ge=100, le=64000)
     """Disk size of training machines, in GB; default 100."""
     scheduling_strategy: Literal["STANDARD", "FLEX_START"] | None = None

@@ -1,9 +1,8 @@
 """Defines what a target is, a platform that pipelines run on, and lists all targets.
 
 To add a target, write a folder `targets/NAME/` with a `target.py` and a `settings.py`,
-and add one line to `target_names.TARGETS`; or name the class in the entry points of
-another package, in group `tfx_distribute.targets`. The pipeline file's `targets.NAME`,
-the choices of `--target` and the target's own command-line options follow from that.
+and add one line to `target_names.TARGETS` and one field to `spec.targets.Targets`. The
+choices of `--target` and the target's own command-line options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
 everything else that takes time inside of methods.
@@ -282,4 +281,4 @@ def get_remote(name: str) -> type[RemoteTarget[Any]]:
 
 def remote_targets() -> dict[str, type[RemoteTarget[Any]]]:
     """Returns the classes of the targets that pipelines are compiled for, by name."""
-    return {name: target for name in target_names.names() if issubclass(target := target_names.get(name), RemoteTarget)}
+    return {name: target for name in target_names.TARGETS if issubclass(target := target_names.get(name), RemoteTarget)}

@@ -17,7 +17,7 @@ IMPORTED_SCHEMES = ("gs://", "s3://", "minio://")
 
 def validate(spec: PipelineSpec) -> KubeflowSettings:
     """Checks that a pipeline can run on Kubeflow, and returns its settings for it."""
-    settings = spec.targets.find(KubeflowSettings)
+    settings = spec.targets.kubeflow
     if settings is None:
         raise ConfigurationError("targets.kubeflow: is missing; write at least its image and pipeline_root")
     name, source = spec.data.source

@@ -15,7 +15,7 @@ from tfx_distribute.trainer_module.job import strategy_info, strategy_table
 
 def validate(spec: PipelineSpec) -> VertexSettings:
     """Checks that a pipeline can run on Vertex AI, and returns its settings for it."""
-    settings = spec.targets.find(VertexSettings)
+    settings = spec.targets.vertex
     if settings is None:
         raise ConfigurationError("targets.vertex: is missing; write at least its image and pipeline_root")
     for setting in ("project", "region"):

@@ -1,4 +1,4 @@
-"""Finds launchers and targets, those of other packages by their entry points."""
+"""Finds launchers, those of other packages by their entry points."""
 
 import functools
 from collections.abc import Mapping

@@ -45,7 +45,7 @@ def target_option(help_text: str) -> "Callable[[Any], Any]":
     return click.option(
         "--target",
         "target_name",
-        type=click.Choice(target_names.names()),
+        type=click.Choice(list(target_names.TARGETS)),
         default="local",
         show_default=True,
         help=help_text,

@@ -1,42 +1,19 @@
-"""Composes the section `targets` of pipeline files from the settings of all targets."""
+"""Defines the section `targets` of pipeline files."""
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from pydantic import Field
 
-from pydantic import Field, create_model
-
-from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.spec.base import SpecModel
-
-SettingsT = TypeVar("SettingsT", bound=SpecModel)
-
-
-class _Targets(SpecModel):
-    def find(self, settings: type[SettingsT]) -> SettingsT | None:
-        """Returns the settings of one target, or None if the pipeline file has none.
-
-        Args:
-          settings: The class of the settings, such as `KubeflowSettings`.
-        """
-        values = (getattr(self, name) for name in type(self).model_fields)
-        return next((value for value in values if isinstance(value, settings)), None)
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.targets.local.settings import LocalSettings
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
 
-def _field(target: type[Any]) -> tuple[Any, Any]:
-    settings = target.settings_class()
-    description = f"{target.title}."
-    if any(field.is_required() for field in settings.model_fields.values()):
-        return settings | None, Field(None, description=description)
-    return settings, Field(settings(), description=description)
+class Targets(SpecModel):
+    """Settings of each platform that a pipeline runs on."""
 
-
-# For mypy, a class whose settings are read with `find`; it cannot follow the registry.
-if TYPE_CHECKING:
-    Targets = _Targets
-else:
-    Targets = create_model(
-        "Targets",
-        __base__=_Targets,
-        __doc__="Settings of each platform that a pipeline runs on.",
-        __module__=__name__,
-        **{name: _field(target_names.get(name)) for name in target_names.names()},
-    )
+    local: LocalSettings = Field(LocalSettings())
+    """This machine."""
+    kubeflow: KubeflowSettings | None = None
+    """Kubeflow Pipelines."""
+    vertex: VertexSettings | None = None
+    """Vertex AI."""

@@ -125,9 +125,8 @@ def find(spec: PipelineSpec) -> Module:
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     """Returns the local files and folders of a pipeline's data and results."""
     source = None if spec.data.example_gen else spans.before_fields(spec.data.source[1])
-    local = getattr(spec.targets, "local", None)
     base_model = None if spec.trainer.base_model.path == LATEST_BLESSED else spec.trainer.base_model.path
-    paths = (source, spec.data.schema_file, base_model, spec.push and spec.push.directory, local and local.root)
+    paths = (source, spec.data.schema_file, base_model, spec.push and spec.push.directory, spec.targets.local.root)
     # Not Path.expanduser(), which fails without such a home folder: the code that uses
     # the path reports that.
     return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)

@@ -1,7 +1,6 @@
 """Parses YAML into plain values and records the line of each."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +12,9 @@ from tfx_distribute.pipelines.spec.files import shorten
 Location = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
-_SCALAR_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null")}
+_MERGE = _TAG + "merge"  # of the key `<<`
+_TAGS = {_TAG + name for name in ("map", "seq", "str", "int", "float", "bool", "null")}
 _REPLACED = {_TAG + name for name in ("timestamp", "value", "int", "float")}
-_NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that paths and protocol buffers cannot hold
 
 
 class TextError(ValueError):
@@ -49,13 +48,18 @@ class _Loader(yaml.SafeLoader):
     `1e-3` is a number; `2024-01-31`, `12:30` and `0123` are strings.
     """
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Makes a node's value; `line` is then that of the value, for an error."""
+        self.line = node.start_mark.line
+        return super().construct_object(node, deep)
+
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _name, _pattern in (
-    ("int", r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$"),
+    ("int", r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0b[01][01_]*)$"),
     ("float", r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$"),
     ("float", r"[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
 ):
@@ -73,15 +77,7 @@ def parse(text: str) -> Document:
       TextError: The text is not YAML, has values that JSON lacks, has a duplicate key
         or a key that is not a string, or is too deeply nested.
     """
-    document = Document()
-    try:
-        loader, node = _compose(text)
-        if node is not None:
-            document.lines[()] = _get_line(node)
-            document.value = _Converter(loader, document.lines).convert(node, ())
-    except RecursionError as error:
-        raise TextError(1, "is nested too deeply, or refers to itself") from error
-    return document
+    return _load(text)[1]
 
 
 def parse_scalar(text: str) -> Scalar:
@@ -99,29 +95,37 @@ def parse_scalar(text: str) -> Scalar:
     Raises:
       ValueError: The value is null or a list, or is not valid Unicode.
     """
-    if _NOT_TEXT.search(text):
+    if re.search("[\ud800-\udfff]", text):
         raise ValueError("is not valid text in the encoding of the terminal")
     if not text or "\n" in text or "\r" in text:
         return text
     try:
-        loader, node = _compose(text)
-    except (TextError, RecursionError):
+        node, document = _load(text)
+    except TextError:
         return text
     if node is None or text[node.start_mark.index : node.end_mark.index] != text.strip():
         return text
-    if isinstance(node, yaml.MappingNode):  # such as `1: 2.5`, weights of classes
+    if isinstance(document.value, dict):  # such as `a: 2.5`
         return text
-    value = _Converter(loader, {}).convert(node, ())
-    if not isinstance(value, Scalar):
+    if not isinstance(document.value, Scalar):
         raise ValueError("write -p name=value, with a number, true, false or text; text such as [1] goes in quotes")
-    return value
+    return document.value
 
 
-def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
+def _load(text: str) -> tuple[yaml.Node | None, Document]:
+    """Returns the node of a text, None if there is none, and the document."""
+    document = Document()
     loader = None
     try:
         loader = _Loader(text)
-        return loader, loader.get_single_node()
+        node = loader.get_single_node()
+        if node is not None:
+            document.lines[()] = _get_line(node)
+            _record_lines(node, (), document.lines)
+            document.value = loader.construct_document(node)
+        return node, document
+    except TextError:
+        raise
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise TextError(line, f"not valid YAML: the character {chr(error.character)!a} is not allowed") from error
@@ -129,77 +133,33 @@ def _compose(text: str) -> tuple[_Loader, yaml.Node | None]:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(filter(None, (error.context, error.problem)))
         raise TextError(mark.line + 1 if mark else 1, f"not valid YAML: {message}") from error
-    except (ValueError, OverflowError) as error:  # from an escape that is not a character, such as \UFFFFFFFF
-        if isinstance(error, TextError):
-            raise
-        line = loader.line + 1 if loader else 1
-        raise TextError(line, f"not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise TextError(1, "is nested too deeply, or refers to itself") from error
+    except (ValueError, LookupError, OverflowError) as error:  # such as the escape \UFFFFFFFF, or `!!int x`
+        raise TextError(loader.line + 1 if loader else 1, f"not valid YAML: {shorten(str(error))}") from error
 
 
-class _Converter:
-    """Converts nodes to values and records their lines."""
+def _record_lines(node: yaml.Node, location: Location, lines: dict[Location, int]) -> None:
+    """Records the line of each key and item; refuses what PyYAML would let pass.
 
-    def __init__(self, loader: _Loader, lines: dict[Location, int]):
-        self._loader = loader
-        self._lines = lines
-
-    def convert(self, node: yaml.Node, location: Location) -> Any:
-        """Returns the value of a node at a location, or raises a TextError."""
-        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
-            entries = self._collect_entries(node)
-            return {name: self._convert_item(name, key, value, location) for name, (key, value) in entries.items()}
-        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
-            return [self._convert_item(index, value, value, location) for index, value in enumerate(node.value)]
-        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALAR_TAGS:
-            return self._convert_scalar(node)
+    What `<<` merges in has the line of the mapping that it becomes a part of.
+    """
+    if node.tag not in _TAGS:
         tag = node.tag.replace(_TAG, "!!")
         raise TextError(_get_line(node), f"not valid YAML: the tag {shorten(tag)} is not allowed; leave it out")
-
-    def _convert_item(self, key: str | int, line_node: yaml.Node, value: yaml.Node, location: Location) -> Any:
-        item_location = (*location, key)
-        self._lines[item_location] = _get_line(line_node)
-        return self.convert(value, item_location)
-
-    def _collect_entries(self, node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Returns a mapping's keys, each with its node and the node of its value.
-
-        Entries that `<<` merges in come first.
-        """
-        merged: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key, value in node.value:
-            if key.tag == _TAG + "merge":
-                for source in reversed(list(_iterate_merged(value))):
-                    merged.update(self._collect_entries(source))
-                continue
-            if not isinstance(key, yaml.ScalarNode):
-                raise TextError(_get_line(key), "a key is a list or a mapping; keys are strings")
-            if key.tag != _TAG + "str":
-                raise TextError(_get_line(key), f"the key {shorten(key.value)} is not a string; write it in quotes")
-            name = self._convert_scalar(key)
-            if name in entries:
-                raise TextError(_get_line(key), f"{shorten(name)!r} is also on line {_get_line(entries[name][0])}")
-            entries[name] = (key, value)
-        return {**merged, **entries}
-
-    def _convert_scalar(self, node: yaml.ScalarNode) -> Any:
-        try:
-            value = self._loader.construct_object(node)
-        except (ValueError, KeyError, IndexError, OverflowError) as error:
-            type_name = node.tag.replace(_TAG, "")
-            message = f"{shorten(node.value)!r} is not a valid {type_name}; text goes in quotes"
-            raise TextError(_get_line(node), message) from error
-        if isinstance(value, str) and _NOT_TEXT.search(value):
-            raise TextError(_get_line(node), f"{shorten(ascii(value))} holds a character that is not allowed")
-        return value
-
-
-def _iterate_merged(node: yaml.Node) -> Iterator[yaml.MappingNode]:
-    """Yields the mappings that a `<<` key names: one, or a list of them."""
-    for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-        if not isinstance(source, yaml.MappingNode):
-            raise TextError(_get_line(source), "<<: merges mappings only")
-        yield source
+    items: list[tuple[str | int, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.SequenceNode):
+        items = [(index, value, value) for index, value in enumerate(node.value)]
+    elif isinstance(node, yaml.MappingNode):
+        items = [(key.value, key, value) for key, value in node.value if key.tag != _MERGE]
+    for name, key, value in items:
+        item_location = (*location, name)
+        if key is not value and key.tag != _TAG + "str":
+            raise TextError(_get_line(key), "a key is not a string; write it in quotes")
+        if item_location in lines:
+            raise TextError(_get_line(key), f"{shorten(str(name))!r} is also on line {lines[item_location]}")
+        lines[item_location] = _get_line(key)
+        _record_lines(value, item_location, lines)
 
 
 def _get_line(node: yaml.Node) -> int:

@@ -1,9 +1,8 @@
 """Defines what a target is, a platform that pipelines run on, and lists all targets.
 
 To add a target, write a folder `targets/NAME/` with a `target.py` and a `settings.py`,
-and add one line to `target_names.TARGETS`; or name the class in the entry points of
-another package, in group `tfx_distribute.targets`. The pipeline file's `targets.NAME`,
-the choices of `--target` and the target's own command-line options follow from that.
+and add one line to `target_names.TARGETS` and one field to `spec.targets.Targets`. The
+choices of `--target` and the target's own command-line options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
 everything else that takes time inside of methods.
@@ -12,7 +11,7 @@ everything else that takes time inside of methods.
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import click
 
@@ -35,19 +34,27 @@ SettingsT = TypeVar("SettingsT", bound="SpecModel")
 RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
 
 
-class Package(Protocol):
-    """A compiled pipeline."""
+@dataclass(frozen=True)
+class Package:
+    """A compiled pipeline.
 
-    @property
-    def num_steps(self) -> int:
-        """Number of the pipeline's steps."""
+    Attributes:
+      pipeline: PipelineSpec for Kubeflow Pipelines, PipelineJob for Vertex AI.
+      platform: For Kubeflow Pipelines, the second document, which says where steps run.
+      text: The file as the platform's client reads it.
+      num_steps: Number of the pipeline's steps.
+      warnings: Warnings to show before a run.
+    """
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Returns warnings to show before a run."""
+    pipeline: dict[str, Any]
+    platform: dict[str, Any]
+    text: str
+    num_steps: int
+    warnings: tuple[str, ...]
 
     def to_text(self) -> str:
-        """Returns the file as the platform's client reads it."""
+        """Returns the file; the same pipeline gives the same text."""
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -166,13 +173,57 @@ class RemoteTarget(Target[RemoteSettingsT]):
         settings: RemoteSettingsT,
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
+        spec: "PipelineSpec | None" = None,
     ) -> Package:
         """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
         Its components must be importable in the image. `resources` is component ->
         machine. `defaults` of pipeline parameters replace those of its
-        RuntimeParameters. Raises a ConfigurationError if the pipeline cannot run there.
+        RuntimeParameters. `spec` is the pipeline file, if it is made from one. Raises a
+        ConfigurationError if the pipeline cannot run there.
         """
+
+    def validate(self) -> RemoteSettingsT:
+        """Checks the settings, the machines, and that steps can reach the data."""
+        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+        from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        spec = self.spec
+        settings: RemoteSettingsT | None = getattr(spec.targets, self.name)
+        if settings is None:
+            raise ConfigurationError(f"targets.{self.name}: is missing; write at least its image and pipeline_root")
+        name, source = spec.data.source
+        base_model = spec.trainer.base_model.path
+        addresses = {
+            f"data.{name}": source if name != "example_gen" else None,
+            "data.schema_file": spec.data.schema_file,
+            "trainer.base_model": base_model if base_model != LATEST_BLESSED else None,
+            "push.directory": spec.push.directory if spec.push else None,
+        }
+        for setting, path in addresses.items():
+            if path:
+                self.check_address(setting, path, settings)
+        self.check(settings)
+        machine_checks.check_trainer(machine_of(spec.resources, TRAINER), spec.trainer.parameters.distribution)
+        return settings
+
+    @abc.abstractmethod
+    def check(self, settings: RemoteSettingsT) -> None:
+        """Checks what only this platform asks for: its settings, and its machines."""
+
+    @abc.abstractmethod
+    def check_address(self, setting: str, path: str, settings: RemoteSettingsT) -> None:
+        """Checks that a step can reach a path, the value of `setting`."""
+
+    def find_warnings(self) -> list[str]:
+        """Returns which devices of the Trainer's machine are idle."""
+        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+
+        worker = machine_of(self.spec.resources, TRAINER)
+        return machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
 
     def count_devices(self) -> int:
         """Returns the number of accelerators of the Trainer's machine; 1 for none."""
@@ -191,7 +242,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
         settings = self.settings
         with compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as built:
             pipeline, defaults = built
-            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
+            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults, self.spec)
 
     @abc.abstractmethod
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
@@ -282,4 +333,4 @@ def get_remote(name: str) -> type[RemoteTarget[Any]]:
 
 def remote_targets() -> dict[str, type[RemoteTarget[Any]]]:
     """Returns the classes of the targets that pipelines are compiled for, by name."""
-    return {name: target for name in target_names.names() if issubclass(target := target_names.get(name), RemoteTarget)}
+    return {name: target for name in target_names.TARGETS if issubclass(target := target_names.get(name), RemoteTarget)}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tfx_distribute.pipelines.spec import files
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
-from tfx_distribute.pipelines.targets.local.settings import LocalSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _ADVICE = "write another --root, or another push.directory"
@@ -99,7 +98,7 @@ def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None 
       ConfigurationError: A folder cannot be resolved, or TFX and Beam would read its
         name as a pattern of file names.
     """
-    settings = local_settings(spec)
+    settings = spec.targets.local
     if root is not None:
         folder = _resolve("--root", root)
     elif settings.root is not None:
@@ -118,11 +117,6 @@ def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None 
         logs=folder / "logs" / (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f"),
         serving=folder / "serving" if push_directory is None else _resolve("push.directory", push_directory),
     )
-
-
-def local_settings(spec: PipelineSpec) -> LocalSettings:
-    """Returns the settings of runs on this machine; the defaults if `spec` has none."""
-    return spec.targets.find(LocalSettings) or LocalSettings()
 
 
 def _resolve(setting: str, path: str) -> Path:

@@ -41,4 +41,4 @@ class LocalTarget(Target["LocalSettings"]):
         data_checks.check_base_model(self.spec)
         strategy_table.check_all_reduce(self.spec.trainer.parameters.distribution, "this machine")
         self.paths = paths.run_paths(self.spec, self.options.get("root"))
-        return paths.local_settings(self.spec)
+        return self.spec.targets.local

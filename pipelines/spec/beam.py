@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tfx_distribute.components import timeouts
+from tfx_distribute.components.spec_model import Scalar, SpecModel
 from tfx_distribute.pipelines.spec import beam_workers
-from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import Field, create_model
 
+from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.pipelines import target_names
-from tfx_distribute.pipelines.spec.base import SpecModel
 
 SettingsT = TypeVar("SettingsT", bound=SpecModel)
 

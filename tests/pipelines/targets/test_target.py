@@ -12,7 +12,7 @@ from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.targets import target as target_lib
 
 SETTINGS = '''
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.components.spec_model import SpecModel
 
 class PrinterSettings(SpecModel):
     """A printer."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfx_distribute.components.spec_model import Scalar, SpecModel
 from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.spec import loader, user_module
-from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import target as target_lib

@@ -162,7 +162,7 @@ class Tuner(base_component.BaseComponent):
             module_fingerprint=module_fingerprint,
             checkpoint_dir=checkpoint_dir,
             launcher=launcher,
-            tune=search_lib.to_json(search),
+            tune=search.model_dump_json(),
             best_hyperparameters=types.Channel(type=standard_artifacts.HyperParameters),
             tuner_results=types.Channel(type=standard_artifacts.TunerResults),
             **properties,

@@ -17,6 +17,7 @@ from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.components.trainer import job_builder, run_identity
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.components.tuner import trial_jobs, trials
+from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.trial_launcher import trial_launcher
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
@@ -50,7 +51,7 @@ class Executor(base_executor.BaseExecutor):
         from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
 
         self._log_startup(input_dict, output_dict, exec_properties)
-        search = search_lib.from_json(exec_properties["tune"])
+        search = Search.model_validate_json(exec_properties["tune"])
         hparams = json.loads(exec_properties.get("hparams") or "{}")
         search_lib.check(search, hparams)
         parameters = job_builder.training_parameters(exec_properties)

@@ -5,11 +5,12 @@ It is an execution property of the Tuner. Imports neither TFX nor TensorFlow.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from dataclasses import fields, replace
+from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field
 
+from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.components.tuner import value_range
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -17,65 +18,46 @@ from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 
 Direction = Literal["", "min", "max"]
-OracleName = Literal["random", "bayesian", "hyperband"]
 
-# Whole-numbered settings, and the smallest value of each.
-_SMALLEST = {
-    "max_trials": 0,
-    "num_parallel_trials": 1,
-    "max_consecutive_failed_trials": 1,
-    "epochs": 0,
-    "train_steps": 0,
-    "factor": 2,
-    "hyperband_iterations": 1,
-    "seed": 0,
-}
 # Settings that do not affect which trials are made, so that a changed one does not
 # discard a search that was interrupted.
 RESULT_NEUTRAL = ("max_trials", "num_parallel_trials", "max_consecutive_failed_trials")
 
 
-@dataclass(frozen=True)
-class Search:
-    """A search for hyperparameters.
+class Search(SpecModel):
+    """Search for hyperparameters with KerasTuner's oracles.
 
-    ```python
-    Search(
-        objective="val_accuracy",
-        max_trials=8,
-        space={"learning_rate": ValueRange(min=1e-4, max=0.1, sampling="log")},
-    )
-    ```
-
-    Attributes:
-      objective: Metric of the training to compare trials by, such as `val_loss`.
-      space: Name of a hyperparameter -> its values.
-      direction: `min` or `max`; empty for that of the objective's name.
-      oracle: KerasTuner's oracle that chooses the values.
-      max_trials: Number of trials; 0 with `hyperband`, which decides on it.
-      num_parallel_trials: Trials that train at the same time.
-      max_consecutive_failed_trials: Trials in a row that may fail before the search
-        does.
-      epochs: Epochs of a trial, the longest one with `hyperband`; 0 for those of the
-        Trainer.
-      train_steps: Training steps of a trial; 0 for those of the Trainer.
-      factor: Hyperband continues one of so many trials, for so many times the epochs.
-      hyperband_iterations: How often the whole of Hyperband runs.
-      seed: Seed of the oracle.
+    Each trial is a training as the Trainer's, with other values of `trainer.hparams`.
     """
 
     objective: str
-    space: Mapping[str, ValueRange]
+    """Metric of the training to compare trials by, as the Trainer reports it, such as
+    `val_accuracy`; its value at the end of a trial counts."""
+    space: dict[str, ValueRange] = Field(min_length=1)
+    """Name of a hyperparameter in `trainer.hparams` -> the values to search among."""
     direction: Direction = ""
-    oracle: OracleName = "random"
-    max_trials: int = 0
-    num_parallel_trials: int = 1
-    max_consecutive_failed_trials: int = 3
-    epochs: int = 0
-    train_steps: int = 0
-    factor: int = 3
-    hyperband_iterations: int = 1
-    seed: int = 0
+    """`min` or `max`. Default: `min` for names that end with `loss`, `max` for those
+    that end with `accuracy` or `auc`; required for others."""
+    oracle: Literal["random", "bayesian", "hyperband"] = "random"
+    """KerasTuner's oracle that chooses the values. `hyperband` trains many for a few
+    epochs and continues the best ones."""
+    max_trials: int = Field(0, ge=0)
+    """Number of trials. Required, but for `hyperband`, which decides on it."""
+    num_parallel_trials: int = Field(1, ge=1, le=1000)
+    """Trials that train at the same time. On one machine they share its devices."""
+    max_consecutive_failed_trials: int = Field(3, ge=1)
+    """Trials in a row that may fail before the search does."""
+    epochs: int = Field(0, ge=0)
+    """Epochs of a trial, with `hyperband` of the longest one. Default: those of the
+    Trainer."""
+    train_steps: int = Field(0, ge=0)
+    """Training steps of a trial, instead of `epochs`. Default: those of the Trainer."""
+    factor: int = Field(3, ge=2)
+    """`hyperband` continues one of so many trials, for so many times the epochs."""
+    hyperband_iterations: int = Field(1, ge=1)
+    """How often the whole of `hyperband` runs."""
+    seed: int = Field(0, ge=0, lt=2**31)
+    """Seed of the oracle."""
 
     @property
     def goal(self) -> Direction:
@@ -84,33 +66,7 @@ class Search:
 
     def decisive_settings(self) -> dict[str, Any]:
         """Returns what affects which trials are made, for a fingerprint."""
-        return {name: value for name, value in asdict(self).items() if name not in RESULT_NEUTRAL}
-
-
-_SEARCH = TypeAdapter(Search)
-
-
-def to_json(search: Search) -> str:
-    """Writes a search as a JSON document."""
-    return _SEARCH.dump_json(search).decode()
-
-
-def from_json(text: str) -> Search:
-    """Reads a search from a JSON document.
-
-    Raises:
-      pydantic.ValidationError: The document does not describe a search.
-    """
-    return _SEARCH.validate_json(text)
-
-
-def from_mapping(document: Mapping[str, Any]) -> Search:
-    """Reads a search from a mapping with the names of its attributes.
-
-    Raises:
-      pydantic.ValidationError: The mapping does not describe a search.
-    """
-    return _SEARCH.validate_python(document)
+        return self.model_dump(exclude=set(RESULT_NEUTRAL))
 
 
 def find_direction(objective: str) -> Direction:
@@ -197,7 +153,6 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
     Raises:
       ConfigurationError: They do not go together. The message begins with the setting.
     """
-    _check_settings(search)
     if not search.goal:
         raise ConfigurationError(
             f"tune.direction: is missing; {search.objective!r} does not say whether more is better; write min or max"
@@ -214,8 +169,6 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
             raise ConfigurationError("tune.train_steps: hyperband counts in epochs; write tune.epochs instead")
     elif not search.max_trials:
         raise ConfigurationError(f"tune.max_trials: is missing; write how many trials {search.oracle} may make")
-    if not search.space:
-        raise ConfigurationError("tune.space: names no hyperparameter; write the values to search among")
     for name, values in search.space.items():
         if any(name == field.name for group in GROUPS for field in fields(group)):
             raise ConfigurationError(
@@ -228,20 +181,6 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
                 f"tune.space.{name}: trainer.hparams has no such hyperparameter; it has {known}; add {name} there, with its "
                 "default"
             )
-        if not isinstance(values, ValueRange):
-            raise ConfigurationError(f"tune.space.{name}: {values!r} is not a ValueRange; write ValueRange(...)")
         problem = value_range.find_problem(values, hparams[name])
         if problem:
             raise ConfigurationError(f"tune.space.{name}: {problem}")
-
-
-def _check_settings(search: Search) -> None:
-    """Checks each setting by itself, as the pipeline file's schema does."""
-    for name, choices in {"direction": get_args(Direction), "oracle": get_args(OracleName)}.items():
-        value = getattr(search, name)
-        if value not in choices:
-            raise ConfigurationError(f"tune.{name}: is {value!r}; write {' or '.join(filter(None, choices))}")
-    for name, smallest in _SMALLEST.items():
-        value = getattr(search, name)
-        if type(value) is not int or value < smallest:
-            raise ConfigurationError(f"tune.{name}: is {value!r}; write a whole number from {smallest}")

@@ -5,34 +5,35 @@ Imports neither TFX nor TensorFlow.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
+
+from pydantic import Field
+
+from tfx_distribute.components.spec_model import ScalarValue, SpecModel
 
 Value = bool | int | float | str
 
 
-@dataclass(frozen=True)
-class ValueRange:
-    """The values that a search may give one hyperparameter.
+class ValueRange(SpecModel):
+    """Values that the search may give a hyperparameter.
 
-    Has either `values`, or `min` and `max`.
-
-    Attributes:
-      values: The values.
-      min: Smallest value.
-      max: Largest value.
-      step: Distance between values; with `log`, the factor between them. None for any
-        value, or for whole numbers 1.
-      sampling: `linear`; `log` to try each order of magnitude as often as any other;
-        `reverse_log` for more values close to `max`.
+    Write `values`, or `min` and `max`. Their type is that of the default in
+    `trainer.hparams`.
     """
 
-    values: tuple[Value, ...] = ()
+    values: list[ScalarValue] = Field(default_factory=list, strict=False)  # a tuple becomes a list
+    """The values."""
     min: int | float | None = None
+    """Smallest value."""
     max: int | float | None = None
+    """Largest value."""
     step: int | float | None = None
+    """Distance between two values; with the sampling `log`, the factor between them.
+    Default: any value of a range, and for whole numbers 1."""
     sampling: Literal["linear", "log", "reverse_log"] = "linear"
+    """`log` tries each order of magnitude as often as any other, `reverse_log` more
+    values close to `max`."""
 
 
 def count(values: ValueRange, kind: type) -> float:

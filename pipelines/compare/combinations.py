@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfx_distribute.components.launchers.local import gpus as gpus_lib
+from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.pipelines.compare import grid as grid_lib
 from tfx_distribute.pipelines.spec import loader, user_module
-from tfx_distribute.pipelines.spec.base import Scalar
 from tfx_distribute.pipelines.spec.pipeline import SECTION_PARAMETERS, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table

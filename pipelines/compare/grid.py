@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 
+from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.pipelines.spec import loader
-from tfx_distribute.pipelines.spec.base import Scalar
 from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.trainer_module.errors import ConfigurationError
 

@@ -7,7 +7,7 @@ they are not guessed.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         steps_per_epoch=steps_per_epoch,
         train_steps=train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        search=_search(spec.tune.search, parameters.training_options, spec.trainer.hparams) if spec.tune else None,
+        search=_search(spec.tune, parameters.training_options, spec.trainer.hparams) if spec.tune else None,
         launches=launches,
         warnings=(
             *_warnings(spec, distribution, row, data, devices, replicas, batch),
@@ -196,7 +196,8 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
 
 def _search(search: Search, options: TrainingOptions, hparams: Mapping[str, Value]) -> Search:
     options = trial_options(search, options, hparams)
-    return replace(search, direction=search.goal, epochs=options.epochs, train_steps=options.train_steps)
+    changes = {"direction": search.goal, "epochs": options.epochs, "train_steps": options.train_steps}
+    return search.model_copy(update=changes)
 
 
 def replicas_in_step(distribution: Distribution, devices: int | None) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
+from tfx_distribute.components.spec_model import Scalar, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}$"

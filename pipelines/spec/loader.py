@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from tfx_distribute.components.spec_model import FROM_FILE, Scalar, fields_by_key
 from tfx_distribute.pipelines.spec import files, yaml_text
-from tfx_distribute.pipelines.spec.base import FROM_FILE, Scalar, fields_by_key
 from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS, Parameters, PipelineSpec, Train
 from tfx_distribute.pipelines.spec.yaml_text import Location

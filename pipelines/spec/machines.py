@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.components.spec_model import SpecModel
 
 # Keys of `resources`, besides the names of components.
 DEFAULT, TRAINER, PARAMETER_SERVER, TRAINER_STEP = "default", "Trainer", "ParameterServer", "TrainerStep"

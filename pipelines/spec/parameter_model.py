@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field, FiniteFloat, create_model, model_validator
 
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.declaration import Declaration, declarations
 from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions

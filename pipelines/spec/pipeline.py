@@ -24,15 +24,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, Valida
 
 from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.report import verdicts
+from tfx_distribute.components.spec_model import Scalar, ScalarValue, SpecModel
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
-from tfx_distribute.pipelines.spec.base import Scalar, ScalarValue, SpecModel
 from tfx_distribute.pipelines.spec.beam import Beam
 from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
-from tfx_distribute.pipelines.spec.tune import TUNER, Tune
 from tfx_distribute.trainer_module.job.labels import names_in
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
@@ -475,7 +474,7 @@ class PipelineSpec(SpecModel):
     """Settings of the Sharder, which writes the examples to train on."""
     trainer: Train
     """Settings of the Trainer."""
-    tune: Tune | None = None
+    tune: search_lib.Search | None = None
     """Settings of the Tuner, whose best hyperparameters the Trainer gets. Without this
     key, the Trainer trains with those of `trainer.hparams`."""
     evaluate: Evaluate | None = None
@@ -500,14 +499,13 @@ class PipelineSpec(SpecModel):
     def _can_be_tuned(self) -> "PipelineSpec":
         if self.tune is None:
             return self
-        search = self.tune.search
-        search_lib.check(search, self.trainer.hparams)
-        if search.objective.startswith("val_") and "eval" not in self.data.splits:
+        search_lib.check(self.tune, self.trainer.hparams)
+        if self.tune.objective.startswith("val_") and "eval" not in self.data.splits:
             raise ValueError(
-                f"tune.objective: there is no split 'eval', which {search.objective!r} comes from; data.splits has "
+                f"tune.objective: there is no split 'eval', which {self.tune.objective!r} comes from; data.splits has "
                 f"{', '.join(self.data.splits)}; write a split eval, or an objective without val_"
             )
-        if TUNER in self.resources:
+        if "Tuner" in self.resources:
             raise ValueError("resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead")
         return self
 
@@ -597,7 +595,7 @@ class PipelineSpec(SpecModel):
             update={"parameters": Parameters.model_validate(parameters), "hparams": hparams, **trainer_values}
         )
         if self.tune:
-            search_lib.check(self.tune.search, hparams)
+            search_lib.check(self.tune, hparams)
         return self.model_copy(update={"trainer": trainer, **sections})._check_base_model()
 
 

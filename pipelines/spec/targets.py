@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.local.settings import LocalSettings
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tfx_distribute.pipelines.spec.base import Scalar
+from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.pipelines.spec.files import shorten
 
 Location = tuple[str | int, ...]

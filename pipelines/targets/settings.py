@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.components.spec_model import SpecModel
 
 # Source: https://github.com/distribution/reference
 _REGISTRY = r"(([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|localhost)(:[0-9]+)?|[A-Za-z0-9-]+:[0-9]+)/"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
     from tfx_distribute.components.launchers.launcher import LauncherSettings
-    from tfx_distribute.pipelines.spec.base import SpecModel
+    from tfx_distribute.components.spec_model import SpecModel
     from tfx_distribute.pipelines.spec.machines import MachineSpec
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module

@@ -183,7 +183,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     }
     hyperparameters = tuner_results = None
     if spec.tune:
-        tuner = Tuner(spec.tune.search, **training)
+        tuner = Tuner(spec.tune, **training)
         hyperparameters = tuner.outputs["best_hyperparameters"]
         tuner_results = tuner.outputs["tuner_results"]
         nodes.append(tuner)

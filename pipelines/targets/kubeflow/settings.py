@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.pipelines.targets.kubeflow import names
 from tfx_distribute.pipelines.targets.settings import RemoteSettings
 

@@ -1,6 +1,6 @@
 """Defines the settings of runs on this machine: `targets.local` of a pipeline file."""
 
-from tfx_distribute.pipelines.spec.base import SpecModel
+from tfx_distribute.components.spec_model import SpecModel
 
 
 class LocalSettings(SpecModel):

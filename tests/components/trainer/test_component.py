@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
-SEARCH = Search("val_loss", {"units": ValueRange(min=1, max=8)}, max_trials=3)
+SEARCH = Search(objective="val_loss", space={"units": ValueRange(min=1, max=8)}, max_trials=3)
 DYNAMIC = Importer("value", standard_artifacts.Integer).outputs["result"].future()[0].value
 
 

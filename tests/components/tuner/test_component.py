@@ -10,11 +10,10 @@ from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Search, Trainer, Tuner, ValueRange
 from tfx_distribute.components.trainer.component import TrainerSpec
-from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.components.tuner.component import TunerSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-SEARCH = Search("val_loss", {"units": ValueRange(min=1, max=8)}, max_trials=3)
+SEARCH = Search(objective="val_loss", space={"units": ValueRange(min=1, max=8)}, max_trials=3)
 
 
 def examples() -> types.Channel:
@@ -25,7 +24,7 @@ def test_it_has_the_outputs_of_tfx_and_the_parameters_of_the_trainer():
     assert StockTuner.SPEC_CLASS.OUTPUTS == TunerSpec.OUTPUTS
     assert set(TunerSpec.PARAMETERS) - set(TrainerSpec.PARAMETERS) == {"tune"}
     tuner = Tuner(SEARCH, examples(), build_model="m.build_model", label="y", epochs=3, hparams={"units": 4})
-    assert search_lib.from_json(tuner.exec_properties["tune"]) == SEARCH
+    assert Search.model_validate_json(tuner.exec_properties["tune"]) == SEARCH
     assert (tuner.exec_properties["epochs"], json.loads(tuner.exec_properties["hparams"])) == (3, {"units": 4})
     Trainer(examples(), build_model="m.build_model", label="y", hyperparameters=tuner.outputs["best_hyperparameters"])
 

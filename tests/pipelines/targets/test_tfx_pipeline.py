@@ -13,7 +13,6 @@ from tfx.components.example_gen.custom_executors import avro_executor
 from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 
-from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import beam, user_module
 from tfx_distribute.pipelines.spec.pipeline import (
     BaseModelSpec,
@@ -287,5 +286,5 @@ def test_the_trainer_gets_what_the_tuner_finds(spec):
     assert tuner.exec_properties["epochs"] is trainer.exec_properties["epochs"], "a parameter is that of both"
     for name in ("module_fingerprint", tfx_pipeline.FINGERPRINT):
         assert tuner.exec_properties[name] == trainer.exec_properties[name]
-    assert search_lib.from_json(tuner.exec_properties["tune"]) == tune.search
+    assert Tune.model_validate_json(tuner.exec_properties["tune"]) == tune
     assert "Tuner" not in ids(build(spec))

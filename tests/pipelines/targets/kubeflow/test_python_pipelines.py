@@ -192,7 +192,7 @@ def test_defaults_replace_those_of_the_same_parameters():
 
 def test_trials_of_a_pipeline_without_a_trainer_have_its_machine():
     examples = two_trainers()[0]
-    search = Search("val_loss", {"learning_rate": ValueRange(min=0.1, max=1.0)}, max_trials=1)
+    search = Search(objective="val_loss", space={"learning_rate": ValueRange(min=0.1, max=1.0)}, max_trials=1)
     known = {"build_model": "model.build_model", "label": "digit", "epochs": 1, "hparams": {"learning_rate": 0.1}}
     tuner = Tuner(search, examples=examples.outputs["examples"], **known)
     package = compile_by_hand(examples, tuner, Trainer={"cpu": 8, "memory": "32Gi"})

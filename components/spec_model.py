@@ -1,5 +1,6 @@
-"""Defines the base class of all models of a pipeline file."""
+"""Defines the base class of the sections of a pipeline file."""
 
+import reprlib
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -14,8 +15,6 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from tfx_distribute.pipelines.spec.files import shorten
-
 Scalar = bool | int | float | str
 
 FROM_FILE = "from_file"  # key of the validation context: the values are those of a file
@@ -24,7 +23,7 @@ FROM_FILE = "from_file"  # key of the validation context: the values are those o
 def _check_scalar(value: Any) -> Any:
     """Checks that a value is a scalar; pydantic would print a message for each type."""
     if not isinstance(value, Scalar):
-        raise ValueError(f"{shorten(repr(value))} is not allowed; write a number, text, true or false")
+        raise ValueError(f"{reprlib.repr(value)} is not allowed; write a number, text, true or false")
     return value
 
 

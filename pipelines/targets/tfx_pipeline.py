@@ -17,6 +17,7 @@ from tfx.components.example_gen import driver
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import importer, resolver
@@ -30,7 +31,6 @@ from tfx_distribute.components import (
     ExampleValidator,
     Pusher,
     Sharder,
-    StatisticsGen,
     Trainer,
     Tuner,
     checked_transform,

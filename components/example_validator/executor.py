@@ -17,7 +17,7 @@ from tfx.utils import io_utils, json_utils
 from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.example_validator import names
 from tfx_distribute.components.example_validator import rules as rules_lib
-from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE
+from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE, list_statistics
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _OF_SCHEMA = "write what is new into the schema with `tfx-distribute schema accept`, or "
@@ -64,6 +64,7 @@ class Executor(executor.Executor):
         output.split_names, output.span = artifact_utils.encode_split_names(splits), statistics.span
         by_split = {split: stats_artifact_utils.load_statistics(statistics, split).proto() for split in splits}
         baseline = input_dict.get(names.BASELINE)
+        last = dict(list_statistics(baseline[0].uri)) if baseline else {}
         lines, blessed, kinds = rules_lib.describe_unknown(schema, rules), {}, set()
         for split, proto in by_split.items():
             if not sum(dataset.num_examples for dataset in proto.datasets):  # of which SchemaGen makes a useless schema
@@ -71,7 +72,7 @@ class Executor(executor.Executor):
             anomalies = tfdv.validate_statistics(
                 proto,
                 schema,
-                previous_statistics=_read_statistics(baseline[0].uri, split) if baseline else None,
+                previous_statistics=last.get(split),
                 serving_statistics=by_split.get("eval") if split == "train" else None,
             )
             for feature, reason in rules_lib.apply(anomalies, rules):
@@ -93,15 +94,6 @@ class Executor(executor.Executor):
             logging.warning("%s", line)
         result.output_artifacts[standard_component_specs.ANOMALIES_KEY].artifacts.append(output.mlmd_artifact)
         return result
-
-
-def _read_statistics(folder: str, split: str) -> statistics_pb2.DatasetFeatureStatisticsList | None:
-    """Returns the statistics of a split of the last run; None if it had none."""
-    path = os.path.join(folder, f"Split-{split}", STATISTICS_FILE)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path, "rb") as file:
-        return statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read())
 
 
 def _write(

@@ -7,7 +7,6 @@ from ingestion import ingest_by
 from tfx.proto import example_gen_pb2
 
 from tfx_distribute.components import CsvExampleGen, ImportExampleGen, ParquetExampleGen
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 USERS = [f"u{number % 7}" for number in range(100)]
 
@@ -49,10 +48,3 @@ def test_all_examples_of_a_user_are_in_one_split(tmp_path, make):
     assert sorted(numbers) == list(range(100))
     # The same as with TFX's: by the hash of the serialized feature.
     assert users["eval"] == {b"u0", b"u1", b"u2"}
-
-
-def test_other_formats_are_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="^output_data_format: is FORMAT_PROTO, and .* writes FORMAT_TF_EXAMPLE"):
-        CsvExampleGen(str(tmp_path), output_data_format=example_gen_pb2.FORMAT_PROTO)
-    with pytest.raises(ConfigurationError, match="^output_file_format: is FILE_FORMAT_PARQUET, and .*TFRECORDS_GZIP"):
-        ParquetExampleGen(str(tmp_path), output_file_format=example_gen_pb2.FILE_FORMAT_PARQUET)

@@ -129,7 +129,7 @@ def transform(
 
 
 def shard(folder: Path, output: Path, processes: int, compression: str = "none") -> dict[str, float]:
-    """Runs the Sharder, without statistics."""
+    """Runs the Sharder."""
     from tfx_distribute.components.sharder.executor import Executor
 
     inputs = {

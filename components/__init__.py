@@ -1,9 +1,9 @@
 """Provides TFX components for distributed training.
 
-`Trainer`, `Evaluator`, `ExampleValidator`, `Pusher` and `StatisticsGen` replace the
-components of the same names in `tfx.components`. `Sharder` writes transformed examples
-as balanced shards, instead of `tfx.components.Transform(materialize=True)`. `Tuner`
-searches for hyperparameters, as `Search` and `ValueRange` describe. `CsvExampleGen`,
+`Trainer`, `Evaluator`, `ExampleValidator` and `Pusher` replace the components of the
+same names in `tfx.components`. `Sharder` writes transformed examples as balanced
+shards, instead of `tfx.components.Transform(materialize=True)`. `Tuner` searches for
+hyperparameters, as `Search` and `ValueRange` describe. `CsvExampleGen`,
 `ImageExampleGen`, `ImportExampleGen` and `ParquetExampleGen` read data files.
 
 ```python
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tfx_distribute.components.example_validator.rules import ValidationRules as ValidationRules
     from tfx_distribute.components.pusher.component import Pusher as Pusher
     from tfx_distribute.components.sharder.component import Sharder as Sharder
-    from tfx_distribute.components.statistics_gen import StatisticsGen as StatisticsGen
     from tfx_distribute.components.trainer.component import Trainer as Trainer
     from tfx_distribute.components.tuner.component import Tuner as Tuner
     from tfx_distribute.components.tuner.search import Search as Search
@@ -44,7 +43,6 @@ __all__, __getattr__, __dir__ = lazy_names.export(
         ".example_validator.rules": ("ValidationRules",),
         ".pusher.component": ("Pusher",),
         ".sharder.component": ("Sharder",),
-        ".statistics_gen": ("StatisticsGen",),
         ".trainer.component": ("Trainer",),
         ".tuner.component": ("Tuner",),
         ".tuner.search": ("Search",),

@@ -8,7 +8,7 @@ from tfx_distribute.trainer_module.user_code import module_copy
 
 def prepare() -> None:
     """Imports what workers of TFX's and our components need, before they are forked."""
-    import tensorflow_data_validation  # noqa: F401 (StatisticsGen and the Sharder)
+    import tensorflow_data_validation  # noqa: F401 (StatisticsGen)
     from apache_beam.runners.worker import sdk_worker_main  # noqa: F401
     from tfx.components.transform import executor  # noqa: F401
 

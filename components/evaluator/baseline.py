@@ -4,9 +4,7 @@ The latest blessed model may expect features that the data no longer has, or has
 another type. TFMA then fails, and no later model could ever replace the baseline.
 """
 
-import contextlib
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -15,25 +13,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.utils import model_util
 
-from tfx_distribute.trainer_module.data.tfrecords import is_gzipped
 from tfx_distribute.trainer_module.errors import first_line
 
-MAX_EXAMPLES = 64  # enough to see each feature, and still quick with images
 _SAVED_MODELS = ("", tfma.constants.TF_GENERIC, tfma.constants.TF_KERAS)
 # Signatures that TFMA calls if a model has them, and the evaluation names no others.
 _DEFAULT_PREPROCESSING = ("transformed_features", "transformed_labels")
-
-
-def read_examples(files: Iterable[str]) -> list[bytes]:
-    """Returns the first `MAX_EXAMPLES` serialized tf.Examples of TFRecord files."""
-    examples: list[bytes] = []
-    with contextlib.suppress(tf.errors.OpError):  # a damaged file; the evaluation reads it too, and says so
-        for file in files:
-            records = tf.data.TFRecordDataset(file, compression_type="GZIP" if is_gzipped(file) else "")
-            examples += records.take(MAX_EXAMPLES - len(examples)).as_numpy_iterator()
-            if len(examples) >= MAX_EXAMPLES:
-                break
-    return examples
 
 
 def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes], new_folder: str) -> str:

@@ -17,7 +17,9 @@ from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 from tfx_distribute.components.evaluator import baseline, batch_extractors, batches, extractors, report
 from tfx_distribute.components.report import artifact_types, thresholds
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.serving import requests
 
+_MAX_EXAMPLES = 64  # enough to see each feature
 UNUSABLE_BASELINE = "unusable_baseline"
 REPORT = "report"
 # What a report is made of besides the evaluation, and the artifacts that it becomes.
@@ -107,30 +109,22 @@ class Executor(executor.Executor):
         return bool(verdict.validation.validation_ok), unusable_baseline
 
 
-def _read_config(exec_properties: dict[str, Any]) -> tfma.EvalConfig | None:
-    """Returns the evaluation; None if only TFX's deprecated parameter has slices."""
-    text = exec_properties.get(standard_component_specs.EVAL_CONFIG_KEY)
-    if not text:
-        return None
+def _read_config(exec_properties: dict[str, Any]) -> tfma.EvalConfig:
     config = tfma.EvalConfig()
-    proto_utils.json_to_proto(text, config)
+    proto_utils.json_to_proto(exec_properties[standard_component_specs.EVAL_CONFIG_KEY], config)
     return config
 
 
 def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
-    config = _read_config(exec_properties)
-    if config is None:
-        return exec_properties
-    text = proto_utils.proto_to_json(thresholds.add_total_weights(config))
+    text = proto_utils.proto_to_json(thresholds.add_total_weights(_read_config(exec_properties)))
     return {**exec_properties, standard_component_specs.EVAL_CONFIG_KEY: text}
 
 
 def _with_extractors(exec_properties: dict[str, Any]) -> tuple[dict[str, Any], contextlib.AbstractContextManager[None]]:
     """Returns parameters with our extractors, and the context to evaluate in."""
-    config = _read_config(exec_properties)
-    if config is None or _has_own_code(exec_properties):
+    if _has_own_code(exec_properties):
         return exec_properties, contextlib.nullcontext()
-    in_batches = batches.can_batch(config)
+    in_batches = batches.can_batch(_read_config(exec_properties))
     module = batch_extractors if in_batches else extractors
     exec_properties = {**exec_properties, standard_component_specs.MODULE_PATH_KEY: module.__name__}
     return exec_properties, batches.computing() if in_batches else contextlib.nullcontext()
@@ -145,19 +139,19 @@ def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_
     """Returns why the baseline is left out; empty if it is not, or is not there."""
     models = input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)
     new_models = input_dict.get(standard_component_specs.MODEL_KEY)
-    config = _read_config(exec_properties)
     if not (models and new_models):
         return ""
     if models[0].uri == new_models[0].uri:
         # An earlier run has blessed it, and may have ended before the push. Compared
         # with itself, it would never be better.
         return "it is the new model itself, which was blessed before"
-    if config is None or _has_own_code(exec_properties):
+    if _has_own_code(exec_properties):
         return ""  # the module may load models in its own way
     if not fileio.exists(models[0].uri):
         return f"{models[0].uri} is not there any more"
+    config = _read_config(exec_properties)
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=True, rubber_stamp=True)
-    examples = baseline.read_examples(_find_example_files(input_dict, exec_properties))
+    examples = requests.read_examples(_find_example_files(input_dict, exec_properties), _MAX_EXAMPLES)
     for spec in updated.model_specs:
         if spec.is_baseline and examples:
             return baseline.find_problem(_find_saved_model(models[0]), spec, examples, _find_saved_model(new_models[0]))
@@ -173,9 +167,8 @@ def _check_slices(
 
     The model would be blessed without the thresholds on a slice whose name is wrong.
     """
-    config = _read_config(exec_properties)
-    specs = [spec for spec in config.slicing_specs if spec.feature_keys] if config else []
-    if not specs or not baseline.read_examples(_find_example_files(input_dict, exec_properties)):
+    specs = [spec for spec in _read_config(exec_properties).slicing_specs if spec.feature_keys]
+    if not specs or not requests.read_examples(_find_example_files(input_dict, exec_properties), 1):
         return
     metrics = tfma.load_metrics(artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY]))
     found = {frozenset(key.column for key in each.slice_key.single_slice_keys) for each in metrics}

@@ -4,9 +4,9 @@
 examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 ```
 
-Each takes the arguments of TFX's `FileBasedExampleGen`. It makes only gzipped TFRecord
-files of tf.Examples, so that other formats are refused. The pattern of a split is `*`,
-for all files that are not hidden, or the name of one file, or for images of one folder.
+Each takes the arguments of TFX's `FileBasedExampleGen`. It makes gzipped TFRecord files
+of tf.Examples, whatever the output formats say. The pattern of a split is `*`, for all
+files that are not hidden, or the name of one file, or for images of one folder.
 Spans are in the input base, where TFX has them in the pattern of each split and reads
 one of them:
 
@@ -22,17 +22,11 @@ from typing import Any
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
-from tfx.proto import example_gen_pb2
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import driver, executor, spans
 from tfx_distribute.components.example_gen.names import LAST_SPAN, REQUIRE, SCHEMA_FILE, SPANS_HINT, WINDOW
 from tfx_distribute.trainer_module.errors import ConfigurationError
-
-_FORMATS = (
-    (standard_component_specs.OUTPUT_DATA_FORMAT_KEY, example_gen_pb2.PayloadFormat, example_gen_pb2.FORMAT_TF_EXAMPLE),
-    (standard_component_specs.OUTPUT_FILE_FORMAT_KEY, example_gen_pb2.FileFormat, example_gen_pb2.FORMAT_TFRECORDS_GZIP),
-)
 
 
 class _DataFilesExampleGen(FileBasedExampleGen):
@@ -79,14 +73,6 @@ class _DataFilesExampleGen(FileBasedExampleGen):
             self.exec_properties[LAST_SPAN] = span
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
             raise ConfigurationError(f"range_config: {SPANS_HINT}")
-        # TFX would only record another format.
-        for argument, formats, only_format in _FORMATS:
-            value = self.exec_properties.get(argument)
-            if value is not None and value != only_format:
-                raise ConfigurationError(
-                    f"{argument}: is {formats.Name(value)}, and this ExampleGen writes {formats.Name(only_format)}; "
-                    "leave it out"
-                )
 
 
 class CsvExampleGen(_DataFilesExampleGen):

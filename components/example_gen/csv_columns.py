@@ -77,18 +77,17 @@ def read(file: str, number: int, num_parts: int, types: Types) -> Iterator[pa.Re
     arguments are those of `read_types`, and what it returned for all files.
 
     Raises:
-      DataError: A number does not fit. The message names line and column.
+      DataError: A number does not fit. The message names file and column.
     """
     for block in itertools.islice(_blocks(file), number, None, num_parts):
         rows = pa.RecordBatch.from_pydict(block.columns())
         batch_rows = min(max(1, _BATCH_BYTES * len(rows) // max(1, len(block.content))), _BATCH_ROWS)
         for first in range(0, len(rows), batch_rows):
             batch = rows[first : first + batch_rows]
-            try:
-                lists = [_to_lists(cells, types[name]) for name, cells in zip(block.names, batch.columns, strict=True)]
-            except DataError:
-                block.refuse_values(types)
-                raise
+            lists = [
+                _to_lists(f"{file}: column {name!r}", cells, types[name])
+                for name, cells in zip(block.names, batch.columns, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(lists, block.names)
 
 
@@ -120,20 +119,9 @@ class _Block:
         return [column.combine_chunks() for column in table.columns]
 
     def _parse_strictly(self) -> list[pa.Array]:
-        columns = list(zip(*(cells for _, cells in self._rows()), strict=True)) or [()] * len(self.names)
+        rows = csv_rows.read_rows(io.BytesIO(self.content), self.file, self.first_line, len(self.names))
+        columns = list(zip(*(cells for _, cells in rows), strict=True)) or [()] * len(self.names)
         return [pa.array(column, pa.string()) for column in columns]
-
-    def _rows(self) -> Iterator[csv_rows.Row]:
-        return csv_rows.read_rows(io.BytesIO(self.content), self.file, self.first_line, len(self.names))
-
-    def refuse_values(self, types: Types) -> None:
-        """Raises a DataError with the line of the first value that does not fit."""
-        for line, cells in itertools.islice(self._rows(), int(self.first_line == 1), None):
-            for name, cell in zip(self.names, cells, strict=True):
-                try:
-                    _to_lists(pa.array([cell]), types[name])
-                except DataError as error:
-                    raise DataError(f"{self.file}, line {line}: column {name!r}: {error}") from error
 
 
 def _blocks(file: str) -> Iterator[_Block]:
@@ -205,7 +193,7 @@ def _has_only(values: pa.Array, characters: bytes) -> bool:
     return not values.buffers()[2].to_pybytes().translate(None, characters)
 
 
-def _to_lists(cells: pa.Array, column_type: ColumnType) -> pa.Array:
+def _to_lists(place: str, cells: pa.Array, column_type: ColumnType) -> pa.Array:
     if column_type == ColumnType.UNKNOWN:
         return pa.nulls(len(cells))
     is_present = pc.not_equal(cells, "")
@@ -215,16 +203,16 @@ def _to_lists(cells: pa.Array, column_type: ColumnType) -> pa.Array:
     elif column_type == ColumnType.INT:
         values = _cast(values, pa.int64()) or pa.array(map(int, values.to_pylist()), pa.int64())
     else:
-        values = _to_float32(values)
+        values = _to_float32(place, values)
     offsets = np.concatenate([[0], np.cumsum(is_present.to_numpy(zero_copy_only=False))])
     return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
 
 
-def _to_float32(values: pa.Array) -> pa.Array:
+def _to_float32(place: str, values: pa.Array) -> pa.Array:
     numbers = _cast(values, pa.float64()) or pa.array(map(float, values.to_pylist()), pa.float64())
     rounded = numbers.cast(pa.float32())
     infinite = values.filter(pc.is_inf(rounded))
     too_large = infinite.filter(pc.invert(pc.match_substring(infinite, "inf", ignore_case=True)))
     if too_large:
-        raise DataError(f"{too_large[0]} {BEYOND_FLOAT32}")
+        raise DataError(f"{place}: {too_large[0]} {BEYOND_FLOAT32}")
     return rounded

@@ -16,11 +16,6 @@ from tfx_distribute.trainer_module.errors import DataError
 # Keeps a quote that is never closed from reading the whole file into memory.
 MAX_CELL_CHARS = 64 << 20
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-_OTHER_FORMATS = {  # first bytes of a file that is not UTF-8 -> its format, and advice
-    b"\x1f\x8b": ("is gzipped", "uncompress it"),
-    codecs.BOM_UTF16_LE: ("is text in UTF-16", "convert it to UTF-8"),
-    codecs.BOM_UTF16_BE: ("is text in UTF-16", "convert it to UTF-8"),
-}
 
 Row = tuple[int, list[str]]  # the line that a row starts on, from 1, and its cells
 
@@ -90,7 +85,7 @@ def _rows(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise DataError(f"cannot read {file} as CSV: line {line}: {_explain(str(error))}") from error
+            raise DataError(f"cannot read {file} as CSV: line {line}: {error}") from error
         if cells:
             yield line, cells
 
@@ -98,30 +93,13 @@ def _rows(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[Row]:
 def _text(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[str]:
     for number, line in enumerate(stream, first_line):
         if number == 1:
-            for start, (file_format, advice) in _OTHER_FORMATS.items():
-                if line.startswith(start):
-                    raise DataError(f"{file} {file_format}; {advice}")
             line = line.removeprefix(codecs.BOM_UTF8)
         if b"\0" in line:  # which Python >= 3.11 takes for a character like any other
-            raise DataError(
-                f"cannot read {file} as CSV: line {number}: line contains NUL; if the file is in UTF-16, convert it to "
-                "UTF-8, else remove the character"
-            )
+            raise DataError(f"cannot read {file} as CSV: line {number}: line contains NUL; convert it to UTF-8")
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise DataError(f"cannot read {file} as CSV in UTF-8: line {number}: {error}; convert it to UTF-8") from error
-
-
-def _explain(error: str) -> str:
-    """Rewords an error of Python's `csv` module."""
-    if "unexpected end of data" in error or "field larger" in error:
-        return "a quoted cell starts here that is never closed; close it, or double the quotes inside a cell"
-    if "expected after" in error:
-        return "a quoted cell has text after its closing quote; double the quotes inside a cell"
-    if "new-line character" in error:
-        return "a line ends in a carriage return alone; end lines in LF or CRLF"
-    return error
 
 
 def _check_header(columns: Sequence[str], place: str) -> None:

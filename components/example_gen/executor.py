@@ -74,7 +74,10 @@ class _Splits:
 
     def assign(self, example: bytes) -> int:
         """Returns the number of an example's split, which TFX would assign, too."""
-        key = _feature(example, self.feature) if self.feature else example
+        key = example
+        if self.feature:  # without a value, all such examples are in one split
+            feature = tf.train.Example.FromString(example).features.feature[self.feature]
+            key = feature.SerializeToString(deterministic=True)
         return bisect.bisect(self.ends, int.from_bytes(hashlib.sha256(key).digest(), "big") % self.ends[-1])
 
 
@@ -120,29 +123,6 @@ def _write(part: _Part, splits: _Splits, required: Sequence[str], read: Reader, 
         tf.io.gfile.rename(file, os.path.join(folder, part.name), overwrite=True)
     counts.kept.update(dict(zip(splits.names, kept, strict=True)))
     return counts
-
-
-def _feature(example: bytes, name: str) -> bytes:
-    """Returns the feature that decides about the split of an example, serialized.
-
-    Raises:
-      DataError: The example has none, or TFX cannot split by it.
-    """
-    features = tf.train.Example.FromString(example).features.feature
-    feature = features[name] if name in features else tf.train.Feature()
-    kind = feature.WhichOneof("kind")
-    if kind is None or not getattr(feature, kind).value:
-        raise DataError(
-            f"partition_feature_name: an example has no {name!r}, by which it would be assigned to a split; give each "
-            "example a value, or split by another feature"
-        )
-    if kind == "float_list":
-        raise DataError(
-            f"partition_feature_name: {name!r} has decimal numbers, and TFX splits by whole numbers and text only; split "
-            "by another feature"
-        )
-    serialized: bytes = feature.SerializeToString(deterministic=True)
-    return serialized
 
 
 class _Executor(base_beam_executor.BaseBeamExecutor):

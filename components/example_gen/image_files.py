@@ -44,8 +44,6 @@ def list_files(
             path = f"{parent}{name.rstrip('/')}"  # object storage marks folders with a slash
             if not is_data_file(name):
                 continue
-            if not _is_unicode(path):
-                raise DataError(f"the name of {os.fsencode(os.path.join(folder, path))!r} is not UTF-8; rename it")
             if path == METADATA or path.lower().endswith(SUFFIXES):
                 files.append(path)
             elif isdir(os.path.join(folder, path)):
@@ -56,13 +54,6 @@ def list_files(
                     "convert or remove it"
                 )
     return sorted(files)
-
-
-def _is_unicode(path: str) -> bool:
-    try:
-        return bool(path.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def check(folder: str, files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:

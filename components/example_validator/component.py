@@ -1,31 +1,15 @@
 """Defines the component ExampleValidator."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
 
 from tfx import types
 from tfx.components.example_validator import component
-from tfx.dsl.components.base import base_component, executor_spec
+from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
-from tfx.types import component_spec, standard_artifacts, standard_component_specs
-from tfx.utils import json_utils
+from tfx.types import component_spec, standard_artifacts
 
 from tfx_distribute.components.example_validator import executor, names
 from tfx_distribute.components.example_validator.rules import ValidationRules
-
-
-class ExampleValidatorSpec(standard_component_specs.ExampleValidatorSpec):
-    """TFX's specification, with rules and a baseline."""
-
-    PARAMETERS: ClassVar[dict[str, Any]] = {
-        **standard_component_specs.ExampleValidatorSpec.PARAMETERS,
-        names.RULES: component_spec.ExecutionParameter(type=str),
-        names.STOP_ON_ANOMALIES: component_spec.ExecutionParameter(type=int),
-    }
-    INPUTS: ClassVar[dict[str, Any]] = {
-        **standard_component_specs.ExampleValidatorSpec.INPUTS,
-        names.BASELINE: component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies, optional=True),
-    }
 
 
 class ExampleValidator(component.ExampleValidator):
@@ -46,7 +30,6 @@ class ExampleValidator(component.ExampleValidator):
     statistics, for the `baseline` of a later run.
     """
 
-    SPEC_CLASS = ExampleValidatorSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
 
     def __init__(
@@ -71,14 +54,11 @@ class ExampleValidator(component.ExampleValidator):
             `rules.drift`.
           stop_on_anomalies: 1, or 0 to stop no run.
         """
-        spec = ExampleValidatorSpec(
-            statistics=statistics,
-            schema=schema,
-            exclude_splits=json_utils.dumps(list(exclude_splits or [])),
-            rules=(rules or ValidationRules()).to_json(),
-            baseline=baseline,
-            stop_on_anomalies=stop_on_anomalies,
-            anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
-        )
-        # Not TFX's own, which makes its own specification.
-        base_component.BaseComponent.__init__(self, spec=spec)
+        super().__init__(statistics, schema, list(exclude_splits or []))
+        self.exec_properties[names.RULES] = (rules or ValidationRules()).to_json()
+        self.exec_properties[names.STOP_ON_ANOMALIES] = stop_on_anomalies
+        if baseline is not None:
+            # TFX looks there whether an input has to be there.
+            parameter = component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies, optional=True)
+            self.spec.INPUTS = {**self.spec.INPUTS, names.BASELINE: parameter}
+            self.inputs[names.BASELINE] = baseline

@@ -14,9 +14,11 @@ from tfx.proto.orchestration import execution_result_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils
 
+from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.example_validator import names
 from tfx_distribute.components.example_validator import rules as rules_lib
-from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE
+from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE, list_statistics
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _OF_SCHEMA = "write what is new into the schema with `tfx-distribute schema accept`, or "
 _ONE_RUN = "let one run pass with -p stop_on_anomalies=false; later runs are compared with its data"
@@ -47,6 +49,9 @@ class Executor(executor.Executor):
           The anomalies. If they stop the run, a result with the code `STOPPED` and a
           message, and TFX makes the node fail; the anomalies are then in a folder next
           to the artifact's.
+
+        Raises:
+          ConfigurationError: A split has no examples.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         rules = rules_lib.ValidationRules.from_json(exec_properties[names.RULES])
@@ -59,12 +64,15 @@ class Executor(executor.Executor):
         output.split_names, output.span = artifact_utils.encode_split_names(splits), statistics.span
         by_split = {split: stats_artifact_utils.load_statistics(statistics, split).proto() for split in splits}
         baseline = input_dict.get(names.BASELINE)
+        last = dict(list_statistics(baseline[0].uri)) if baseline else {}
         lines, blessed, kinds = rules_lib.describe_unknown(schema, rules), {}, set()
         for split, proto in by_split.items():
+            if not sum(dataset.num_examples for dataset in proto.datasets):  # of which SchemaGen makes a useless schema
+                raise ConfigurationError(describe_empty_split(split))
             anomalies = tfdv.validate_statistics(
                 proto,
                 schema,
-                previous_statistics=_read_statistics(baseline[0].uri, split) if baseline else None,
+                previous_statistics=last.get(split),
                 serving_statistics=by_split.get("eval") if split == "train" else None,
             )
             for feature, reason in rules_lib.apply(anomalies, rules):
@@ -86,15 +94,6 @@ class Executor(executor.Executor):
             logging.warning("%s", line)
         result.output_artifacts[standard_component_specs.ANOMALIES_KEY].artifacts.append(output.mlmd_artifact)
         return result
-
-
-def _read_statistics(folder: str, split: str) -> statistics_pb2.DatasetFeatureStatisticsList | None:
-    """Returns the statistics of a split of the last run; None if it had none."""
-    path = os.path.join(folder, f"Split-{split}", STATISTICS_FILE)
-    if not fileio.exists(path):
-        return None
-    with fileio.open(path, "rb") as file:
-        return statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read())
 
 
 def _write(

@@ -20,7 +20,6 @@ from absl import logging
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
-from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.pusher import versions
 from tfx_distribute.trainer_module import atomic_files
@@ -60,7 +59,6 @@ def publish(model: str, folder: str) -> str:
         if "://" in folder:
             return _publish_to_object_storage(model, folder)
         os.makedirs(folder, exist_ok=True)
-        _remove_leftovers(folder)
         return _publish_to_file_system(model, folder)
 
 
@@ -191,16 +189,6 @@ def _copy_synced(source: str, target: str) -> None:
                 os.fsync(writer.fileno())
     for folder, _, _ in os.walk(target):
         atomic_files.sync(folder)
-
-
-def _remove_leftovers(folder: str) -> None:
-    """Removes staging folders of pushes that were killed."""
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        with contextlib.suppress(FileNotFoundError):  # another push was faster
-            if name.startswith(STAGING_PREFIX) and time.time() - os.stat(path).st_mtime > timeouts.KEPT_SECONDS:
-                logging.info("push: removing %s, which a killed push has left", path)
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _publish_to_object_storage(model: str, folder: str) -> str:

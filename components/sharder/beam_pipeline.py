@@ -21,7 +21,7 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform.beam as tft_beam
 from apache_beam.transforms.window import GlobalWindows
-from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
+from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
 
@@ -58,8 +58,6 @@ class ShardingOptions:
       num_readers: Processes that will read the shards.
       compression: `none` or `gzip`.
       output: Folder that gets a folder of shards for each split.
-      statistics: Folder that gets a folder of statistics for each split; None for no
-        statistics.
       work_dir: Folder for runs and other temporary files.
     """
 
@@ -73,7 +71,6 @@ class ShardingOptions:
     compression: str
     seed: int
     output: str
-    statistics: str | None
     work_dir: str
 
     @property
@@ -133,8 +130,6 @@ def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> 
                 output_record_batches=True
             )
         batches = transformed | "RecordBatches" >> beam.Keys()
-    if options.statistics:
-        _add_statistics(batches, options)
     runs = beam.pvalue.AsList(batches | "Sort" >> beam.ParDo(_Sort(options)))
     _ = (
         pipeline
@@ -143,39 +138,6 @@ def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> 
         | "SpreadShards" >> beam.Reshuffle()
         | "WriteShards" >> beam.Map(_write_shard, options, runs)
     )
-
-
-def _add_statistics(batches: beam.PCollection, options: ShardingOptions) -> None:
-    """Adds statistics of all splits, in one pass with a slice for each split.
-
-    The transforms of a pass take longer than little data does. TFDV's public way to
-    slice examples would also compute statistics of all splits together.
-    """
-    import tensorflow_data_validation as tfdv  # takes seconds, which Beam's processes save
-    from tensorflow_data_validation.statistics import stats_impl
-
-    sliced = stats_impl.GenerateSlicedStatisticsImpl(tfdv.StatsOptions(schema=options.schema), is_slicing_enabled=True)
-    _ = (
-        batches
-        | "KeyBySplit" >> beam.Map(_with_split, options.splits)
-        | "Statistics" >> sliced
-        | "WriteStatistics" >> beam.Map(_write_statistics, str(options.statistics))
-    )
-
-
-def _with_split(batch: pa.RecordBatch, splits: Sequence[str]) -> tuple[str, pa.RecordBatch]:
-    return splits[sorted_runs.split_number(_positions(batch))], _without_positions(batch)
-
-
-def _write_statistics(statistics: statistics_pb2.DatasetFeatureStatisticsList, folder: str) -> None:
-    for dataset in statistics.datasets:
-        # Named as by StatisticsGen, so that readers of its output can read this.
-        path = os.path.join(folder, f"Split-{dataset.name}", "FeatureStats.pb")
-        alone = statistics_pb2.DatasetFeatureStatisticsList(datasets=[dataset])
-        alone.datasets[0].ClearField("name")
-        tf.io.gfile.makedirs(os.path.dirname(path))
-        with tf.io.gfile.GFile(path, "wb") as stream:
-            stream.write(alone.SerializeToString())
 
 
 class _Read(beam.DoFn):

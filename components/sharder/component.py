@@ -32,9 +32,6 @@ class SharderSpec(component_spec.ComponentSpec):
     }
     OUTPUTS = {  # noqa: RUF012
         executor.SHARDED_EXAMPLES: component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        standard_component_specs.STATISTICS_KEY: component_spec.ChannelParameter(
-            type=standard_artifacts.ExampleStatistics, optional=True
-        ),
     }
 
 
@@ -64,8 +61,6 @@ class Sharder(base_beam_component.BaseBeamComponent):
     Component `outputs` contains:
      - `sharded_examples`: Channel of type `standard_artifacts.Examples`, with the
        splits of the input and `manifest.json`.
-     - `statistics`: Channel of type `standard_artifacts.ExampleStatistics` of the
-       written examples, unless disabled.
     """
 
     SPEC_CLASS = SharderSpec
@@ -80,7 +75,6 @@ class Sharder(base_beam_component.BaseBeamComponent):
         num_workers: Number | None = None,
         compression: str | data_types.RuntimeParameter | None = None,
         seed: Number | None = None,
-        disable_statistics: bool = False,
     ):
         """Constructs a Sharder component.
 
@@ -99,7 +93,6 @@ class Sharder(base_beam_component.BaseBeamComponent):
           compression: `none`, or `gzip` for smaller shards that take longer to read.
             Default `none`.
           seed: Seed of the order of examples. Default 0.
-          disable_statistics: True to compute no statistics of the written examples.
 
         Raises:
           ConfigurationError: The arguments contradict each other.
@@ -111,9 +104,6 @@ class Sharder(base_beam_component.BaseBeamComponent):
         for name, value, minimum in (("num_shards", num_shards, 0), ("num_workers", num_workers, 1), ("seed", seed, 0)):
             if isinstance(value, int) and value < minimum:
                 raise ConfigurationError(f"{name}: {value} is too small; write {minimum} or more")
-        outputs = {executor.SHARDED_EXAMPLES: types.Channel(type=standard_artifacts.Examples)}
-        if not disable_statistics:
-            outputs[standard_component_specs.STATISTICS_KEY] = types.Channel(type=standard_artifacts.ExampleStatistics)
         super().__init__(
             spec=SharderSpec(
                 examples=examples,
@@ -123,6 +113,6 @@ class Sharder(base_beam_component.BaseBeamComponent):
                 num_workers=num_workers,
                 compression=compression,
                 seed=seed,
-                **outputs,
+                sharded_examples=types.Channel(type=standard_artifacts.Examples),
             )
         )

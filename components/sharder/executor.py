@@ -38,7 +38,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Transforms, shuffles, writes and counts examples.
 
         The inputs are examples, of one or several spans, and transform_graph or schema;
-        the outputs are sharded_examples and, unless disabled, statistics.
+        the output is sharded_examples.
 
         Raises:
           ConfigurationError: The examples cannot be divided as the parameters ask.
@@ -60,10 +60,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     fileio.rmtree(options.partial_dir)
         finally:
             fileio.rmtree(work_dir)
-        for output in (sharded, *output_dict.get(standard_component_specs.STATISTICS_KEY, ())):
-            output.split_names = latest.split_names
-            output.span = latest.span
-            _copy_span(latest, output)
+        sharded.split_names = latest.split_names
+        sharded.span = latest.span
+        _copy_span(latest, sharded)
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
             num_shards = len(split.shards)
@@ -137,7 +136,6 @@ def _make_options(
         compression=exec_properties.get("compression") or "none",
         seed=exec_properties.get("seed") or 0,
         output=artifact_utils.get_single_uri(outputs[SHARDED_EXAMPLES]),
-        statistics=uri(outputs, "statistics"),
         work_dir=work_dir,
     )
 

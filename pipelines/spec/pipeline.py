@@ -202,9 +202,6 @@ class Transform(SpecModel):
 
     preprocessing_fn: str = "preprocessing_fn"
     """Name of the preprocessing function in the module."""
-    disable_statistics: bool = False
-    """Skips the statistics of features after the transform. StatisticsGen computes
-    those before it in any case."""
 
 
 class Shards(SpecModel):

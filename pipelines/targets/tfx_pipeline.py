@@ -17,6 +17,7 @@ from tfx.components.example_gen import driver
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.components.statistics_gen.component import StatisticsGen
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import importer, resolver
@@ -30,7 +31,6 @@ from tfx_distribute.components import (
     ExampleValidator,
     Pusher,
     Sharder,
-    StatisticsGen,
     Trainer,
     Tuner,
     checked_transform,
@@ -132,9 +132,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
             examples=examples,
             schema=schema,
             **_preprocessing(spec.transform.preprocessing_fn, spec.trainer, module),
-            # The Sharder writes the transformed examples and their statistics, in a
-            # single pass.
-            materialize=False,
+            materialize=False,  # the Sharder transforms the examples that it reads
             disable_statistics=True,
             disable_analyzer_cache=True,  # TFX reads only a cache that a resolver finds
         )
@@ -153,7 +151,6 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         num_workers=None if spec.shards.num_shards else parameters["num_workers"],
         compression=spec.shards.compression or ("gzip" if module.train == "run_fn" else "none"),
         seed=spec.shards.seed,
-        disable_statistics=spec.transform is None or spec.transform.disable_statistics,
     )
     sharder.add_upstream_node(validator)
     nodes.append(sharder)

@@ -27,14 +27,14 @@ class Request:
     row: int | None = None
 
 
-def read_examples(files: Sequence[str]) -> list[bytes]:
-    """Returns the first examples of TFRecord files: few, and not many bytes.
+def read_examples(files: Sequence[str], count: int = MAX_EXAMPLES) -> list[bytes]:
+    """Returns the first examples of TFRecord files: `count`, and not many bytes.
 
     Files may be gzipped. Damaged records, and those after them, are left out.
     """
     examples: list[bytes] = []
     for record in itertools.chain.from_iterable(map(tfrecords.scan, files)):
-        is_enough = len(examples) == MAX_EXAMPLES or sum(map(len, examples)) > MAX_BYTES
+        is_enough = len(examples) == count or sum(map(len, examples)) > MAX_BYTES
         if is_enough or not isinstance(record, bytes):
             break
         examples.append(record)

@@ -74,16 +74,3 @@ def test_labels_of_a_baseline_are_not_those_of_the_new_model(folder, tmp_path):
 
 def test_baseline_that_is_gone(tmp_path):
     assert baseline.find_problem(str(tmp_path / "7"), SPEC, [b""], "/new") == f"{tmp_path}/7 is not there any more"
-
-
-def test_few_examples_are_read(tmp_path):
-    files = [str(tmp_path / name) for name in ("a", "b.gz")]
-    for file, compression in zip(files, ("", "GZIP"), strict=True):
-        with tf.io.TFRecordWriter(file, compression) as writer:
-            for number in range(40):
-                writer.write(f"{file[-1]}{number}".encode())
-    examples = baseline.read_examples(files)
-    assert len(examples) == baseline.MAX_EXAMPLES
-    assert (examples[0], examples[-1]) == (b"a0", b"z23")
-    (tmp_path / "a").write_bytes(b"damaged" * 9)
-    assert baseline.read_examples(files) == []

@@ -7,7 +7,6 @@ from ingestion import ingest_by
 from tfx.proto import example_gen_pb2
 
 from tfx_distribute.components import CsvExampleGen, ImportExampleGen, ParquetExampleGen
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 USERS = [f"u{number % 7}" for number in range(100)]
 
@@ -19,9 +18,9 @@ def split_by(name):
     return example_gen_pb2.Output(split_config=example_gen_pb2.SplitConfig(splits=splits, partition_feature_name=name))
 
 
-def write(make, folder, users=USERS):
+def write(make, folder):
     """Writes users and numbers into a file that the ExampleGen reads."""
-    table = pd.DataFrame({"user": users, "number": range(len(users)), "share": 0.5})
+    table = pd.DataFrame({"user": USERS, "number": range(len(USERS)), "share": 0.5})
     if make is CsvExampleGen:
         table.to_csv(folder / "a.csv", index=False)
     elif make is ParquetExampleGen:
@@ -29,12 +28,11 @@ def write(make, folder, users=USERS):
     else:
         with tf.io.TFRecordWriter(str(folder / "a.tfrecord")) as writer:
             for user, number, share in table.itertuples(index=False):
-                values = {
-                    "user": tf.train.Feature(bytes_list=tf.train.BytesList(value=[user.encode()])) if user else None,
+                feature = {
+                    "user": tf.train.Feature(bytes_list=tf.train.BytesList(value=[user.encode()])),
                     "number": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
                     "share": tf.train.Feature(float_list=tf.train.FloatList(value=[share])),
                 }
-                feature = {name: value for name, value in values.items() if value}
                 writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
@@ -50,26 +48,3 @@ def test_all_examples_of_a_user_are_in_one_split(tmp_path, make):
     assert sorted(numbers) == list(range(100))
     # The same as with TFX's: by the hash of the serialized feature.
     assert users["eval"] == {b"u0", b"u1", b"u2"}
-
-
-@pytest.mark.parametrize(
-    ("make", "name", "message"),
-    [
-        (CsvExampleGen, "usr", "partition_feature_name: an example has no 'usr', by which it would be assigned"),
-        (CsvExampleGen, "user", "partition_feature_name: an example has no 'user', by which it would be assigned"),
-        (ImportExampleGen, "user", "partition_feature_name: an example has no 'user', by which it would be assigned"),
-        (ParquetExampleGen, "share", "partition_feature_name: 'share' has decimal numbers, and TFX splits by whole"),
-    ],
-)
-def test_what_cannot_be_split_by(tmp_path, make, name, message):
-    (tmp_path / "data").mkdir()
-    write(make, tmp_path / "data", [*USERS, ""])
-    with pytest.raises(RuntimeError, match=message):
-        ingest_by(make(str(tmp_path / "data"), output_config=split_by(name)), tmp_path / "out")
-
-
-def test_other_formats_are_refused(tmp_path):
-    with pytest.raises(ConfigurationError, match="^output_data_format: is FORMAT_PROTO, and .* writes FORMAT_TF_EXAMPLE"):
-        CsvExampleGen(str(tmp_path), output_data_format=example_gen_pb2.FORMAT_PROTO)
-    with pytest.raises(ConfigurationError, match="^output_file_format: is FILE_FORMAT_PARQUET, and .*TFRECORDS_GZIP"):
-        ParquetExampleGen(str(tmp_path), output_file_format=example_gen_pb2.FILE_FORMAT_PARQUET)

@@ -10,6 +10,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx_distribute.components.example_validator import executor, names
 from tfx_distribute.components.example_validator.rules import FAIL, WARN, ValidationRules
 from tfx_distribute.components.report import features
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 GOOD = {"fare": [1.5, 2.5, 3.5, 4.5] * 10, "city": ["rome", "oslo"] * 20}
 LATER = {"fare": [value + 3 for value in GOOD["fare"]], "city": ["rome", "rome", "rome", "oslo"] * 10}
@@ -78,6 +79,11 @@ def test_missing_columns_and_wrong_types_stop_a_run(validate, train, message):
     assert ("data.require" in result.result_message) == ("Expected data" not in message), "it helps against gaps alone"
     kept = features.read_anomalies(names.stopped_folder(output.uri))
     assert {(anomaly.split, anomaly.severity) for anomaly in kept} == {("train", "error")}
+
+
+def test_an_empty_split_is_refused(validate):
+    with pytest.raises(ConfigurationError, match="^examples: the split 'eval' is empty; give it a larger share"):
+        validate(stop=0, train=GOOD, eval={name: values[:0] for name, values in GOOD.items()})
 
 
 def test_other_anomalies_are_shown_and_stop_a_run_if_it_says_so(validate):

@@ -23,7 +23,7 @@ from tfx.orchestration import data_types, pipeline
 from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Pusher, timeouts
+from tfx_distribute.components import Pusher
 from tfx_distribute.components.pusher import executor, publishing
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -143,16 +143,6 @@ def test_kill_at_each_stage_never_shows_half_a_model(model, serving, processes):
         server.join(SECONDS)
     assert number > 10, "the push was killed at many stages"
     assert torn == []
-
-
-def test_what_a_killed_push_has_left_is_removed_later(model, serving):
-    """And not what another push is copying."""
-    old, new = (serving / f"{publishing.STAGING_PREFIX}{name}" for name in ("old", "new"))
-    for folder in (old, new):
-        shutil.copytree(model, folder)
-    os.utime(old, (0, time.time() - timeouts.KEPT_SECONDS - 60))
-    version = publishing.publish(str(model), str(serving))
-    assert sorted(os.listdir(serving)) == [new.name, version]
 
 
 def test_concurrent_pushes_do_not_share_a_version(model, serving, processes):

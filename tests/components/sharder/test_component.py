@@ -21,10 +21,8 @@ SCHEMA = channel(standard_artifacts.Schema)
 def test_outputs():
     sharder = Sharder(examples=EXAMPLES, transform_graph=GRAPH)
     assert {name: output.type for name, output in sharder.outputs.items()} == {
-        "sharded_examples": standard_artifacts.Examples,
-        "statistics": standard_artifacts.ExampleStatistics,
+        "sharded_examples": standard_artifacts.Examples
     }
-    assert set(Sharder(examples=EXAMPLES, schema=SCHEMA, disable_statistics=True).outputs) == {"sharded_examples"}
 
 
 def test_each_parameter_takes_a_runtime_parameter():

@@ -1,4 +1,4 @@
-"""Runs the Sharder's executor with real Beam, TFT and TFDV on raw examples."""
+"""Runs the Sharder's executor with real Beam and TFT on raw examples."""
 
 import collections
 import itertools
@@ -12,14 +12,12 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 import tensorflow as tf
-import tensorflow_data_validation as tfdv
 from beam_arguments import IN_MEMORY, TWO_PROCESSES
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.dsl.input_resolution.strategies.span_range_strategy import SpanRangeStrategy
 from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import artifact_utils, standard_artifacts
-from tfx_bsl.public import tfxio
 
 from tfx_distribute.components import schemas
 from tfx_distribute.components.beam import parts as beam_parts
@@ -120,7 +118,6 @@ def shard(tmp_path, schema) -> Callable[..., Sharded]:
         output: str = "sharded",
         graph: Path | None = None,
         beam_args: list[str] = IN_MEMORY,
-        statistics: bool = False,
         splits: list[str] | None = None,
         **properties,
     ) -> Sharded:
@@ -139,8 +136,6 @@ def shard(tmp_path, schema) -> Callable[..., Sharded]:
         else:
             inputs["schema"] = [artifact(standard_artifacts.Schema, schema)]
         outputs = {"sharded_examples": [made]}
-        if statistics:
-            outputs["statistics"] = [artifact(standard_artifacts.ExampleStatistics, tmp_path / "statistics")]
         context = BaseBeamExecutor.Context(beam_pipeline_args=beam_args, tmp_dir=str(tmp_path / "tmp"), unique_id="1")
         try:
             Executor(context).Do(inputs, outputs, properties)
@@ -207,24 +202,6 @@ def test_examples_are_transformed(shard, transform_graph):
     assert sorted(number for numbers in made.numbers("train", "twice") for number in numbers) == list(range(0, 100, 2))
     expected = schemas.fingerprint(schemas.load_schema(str(transform_graph), None))
     assert made.manifest.schema_fingerprint == expected
-
-
-def test_statistics_are_those_that_tfdv_makes_of_each_split(shard, transform_graph, tmp_path):
-    made = shard(train=50, held_out=8, num_shards=2, graph=transform_graph, statistics=True)
-    options = tfdv.StatsOptions(schema=schemas.load_schema(str(transform_graph), None))
-    for split, entry in made.manifest.splits.items():
-        shards = [str(made.folder / each.file) for each in entry.shards]
-        with beam.Pipeline(argv=IN_MEMORY) as pipeline:
-            _ = (
-                pipeline
-                | tfxio.TFExampleRecord(shards, schema=options.schema).BeamSource()
-                | tfdv.GenerateStatistics(options)
-                | tfdv.WriteStatisticsToBinaryFile(str(tmp_path / split))
-            )
-        expected = tfdv.load_stats_binary(str(tmp_path / split))
-        assert expected.datasets[0].num_examples == entry.num_examples
-        assert {feature.path.step[0] for feature in expected.datasets[0].features} == {"name", "twice"}
-        assert tfdv.load_stats_binary(str(tmp_path / "statistics" / f"Split-{split}" / "FeatureStats.pb")) == expected
 
 
 def test_values_of_numbers_are_in_the_manifest(shard, transform_graph, monkeypatch):

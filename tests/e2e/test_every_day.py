@@ -98,4 +98,4 @@ def test_mornings(command, tmp_path, monkeypatch):
     pruned = command("runs", "prune", "--keep", "1", *root)
     assert pruned.code == 0, pruned.output
     states = re.findall(r"^\S+ +mine +(\w+(?: blessed)?)", command("runs", "list", *root).output, re.MULTILINE)
-    assert states == ["complete", "complete", "complete", "stopped", "complete"]
+    assert states == [*["complete"] * 4, "stopped", "complete"]

@@ -18,6 +18,9 @@ from typing import Any
 # it when it is imported.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# oneDNN compiles kernels in each process, which takes longer than it saves. Both sides
+# of a comparison have the same.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 # Some tests check that nothing is left in the temporary folder, so each parallel test
 # process has its own.

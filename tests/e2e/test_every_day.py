@@ -33,7 +33,7 @@ def test_mornings(command, tmp_path, monkeypatch):
     assert made.code == 0, made.output
     text = re.sub(r"csv: .*", f"csv: {days}/{{YYYY}}-{{MM}}-{{DD}}.csv", file.read_text())
     text = re.sub(r"lower_bound: [\d.]+", "lower_bound: 0.75", text.replace("epochs: 20", "epochs: 2"))
-    text += "validate: {drift: {x: 0.2}}\nnotify: {urls: TOLD, when: [succeeded, recovered, failed, stopped, not_blessed]}\n"
+    text += "validate: {drift: {x: 0.2}}\nnotify: {urls: TOLD, when: [succeeded, recovered, failed, stopped]}\n"
     file.write_text(text)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with webhook.receiving() as told:
@@ -45,25 +45,25 @@ def test_mornings(command, tmp_path, monkeypatch):
             return done.output
 
         morning(code=0)
-        assert command("schema", "accept", file, *root).code == 0
+        accepted = command("schema", "accept", file, *root)
+        assert f"write schema_file: schema.pbtxt under data in {file}" in accepted.output
+        schema = file.with_name("schema.pbtxt")
+        accepted_schema = schema.read_text()
+        assert command("schema", "show", *root).output.endswith(accepted_schema)
         file.write_text(text.replace("  splits:", "  schema_file: schema.pbtxt\n  splits:"))
+        schema.write_text(accepted_schema.replace('  value: "no"\n', ""))
+        changes = command("schema", "diff", file, *root).output
+        assert re.findall(r"^[+-] .*", changes, re.MULTILINE) == ['+  value: "no"']
+        schema.write_text(accepted_schema)
         assert "no new span: 2026-11-01 is the newest" in morning(code=0)
-
-        write_day(days, "2026-11-02", columns=("x", "label"))
-        assert "y (train): Column is completely missing" in morning(code=4)
-        assert "2026-11-02 is the newest, and run" in morning(code=0), "nobody is told each hour"
-        (days / "2026-11-02.csv").unlink()
         assert "span 2026-11-02 does not exist" in command("run", file, *root, "-p", "span=2026-11-02").output
 
         write_day(days, "2026-11-03", shift=1.0)
         assert "x (train): The approximate Jensen-Shannon divergence between current and previous is" in morning(code=4)
+        assert "2026-11-03 is the newest, and run" in morning(code=0), "nobody is told each hour"
         accepted = command("run", file, *root, "-p", "stop_on_anomalies=false")
         assert accepted.code == 0, accepted.output
         served = served_version(command, root)
-
-        write_day(days, "2026-11-04", shift=1.0, is_noise=True)
-        morning(code=3)
-        assert served_version(command, root) == served, "that of the day before"
 
         (tmp_path / "strike").touch()
         module, first_line = file.with_name("model.py"), "    vocabularies = "
@@ -71,28 +71,31 @@ def test_mornings(command, tmp_path, monkeypatch):
         module.write_text(struck + STRIKE)
         write_day(days, "2026-11-05", shift=1.0)
         write_day(days, "2026-11-06", shift=1.0)
-        output = morning("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2", code=0)
+        workers = ("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+        output = morning(*workers, code=0)
         assert "no run has read 2026-11-05; run --backfill" in output, "the schedule was missed"
         assert "worker 0 failed (killed by SIGKILL)" in output
         assert "restart 1 of 3" in output
         assert served_version(command, root) != served
+
+        past = command("run", file, *root, *workers, "--backfill", "2026-11-05..2026-11-06", new_process=True)
+        assert past.code == 0, past.output
+        assert re.findall(r"^span .*", past.output, re.MULTILINE) == ["span 2026-11-05", "span 2026-11-06"]
+        assert re.search(r"Trainer +cached", past.output), "with the day that was read before"
         assert command("models", "rollback", served, *root).code == 0
         assert re.search(rf" served rollback of {served} ", command("models", "list", *root).output)
 
     titles = [message["title"].removeprefix("mine: ") for message in told.messages]
-    assert titles == ["succeeded", "stopped", "failed", "stopped", "recovered", "not blessed", "recovered"]
+    assert titles == ["succeeded", "failed", "stopped", "recovered", "succeeded", "succeeded", "succeeded"]
     bodies = [message["message"] for message in told.messages]
     assert "spans: 2026-11-01" in bodies[0]
-    assert "y (train): Column is completely missing" in bodies[1]
-    assert "span 2026-11-02 does not exist" in bodies[2]
-    assert "Jensen-Shannon divergence" in bodies[3]
-    assert "not read" not in bodies[4]
-    assert re.search(r"SparseCategoricalAccuracy: \S+ \(>= 0.75 not met; last run \S+\)", bodies[5])
-    assert "(not pushed)" in bodies[5]
-    assert "not read: 2026-11-05\n" in bodies[6]
+    assert "span 2026-11-02 does not exist" in bodies[1]
+    assert "Jensen-Shannon divergence" in bodies[2]
+    assert "not read" not in bodies[3]
+    assert "not read: 2026-11-05\n" in bodies[4]
     kinds = [message["type"] for message in told.messages]
-    assert kinds == ["success"] + ["failure"] * 3 + ["success", "failure", "success"]
+    assert kinds == ["success"] + ["failure"] * 2 + ["success"] * 4
     pruned = command("runs", "prune", "--keep", "1", *root)
     assert pruned.code == 0, pruned.output
     states = re.findall(r"^\S+ +mine +(\w+(?: blessed)?)", command("runs", "list", *root).output, re.MULTILINE)
-    assert states == ["complete", "not blessed", "complete", "stopped", "stopped", "complete"]
+    assert states == [*["complete"] * 4, "stopped", "complete"]

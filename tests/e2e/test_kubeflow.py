@@ -95,6 +95,36 @@ def check_report(installation: Installation, outputs: dict) -> None:
     assert 10 < len(curve) <= 101
 
 
+def assert_serves_without_tips(model: Path) -> None:
+    """Requests to a served model have no tips: the model predicts them."""
+
+    def number(value: float) -> tf.train.Feature:
+        return tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
+
+    def whole(value: int) -> tf.train.Feature:
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+    def text(value: bytes) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+    def trip(payment: bytes) -> bytes:
+        features = {
+            "trip_miles": number(3.5),
+            "fare": number(12.0),
+            "trip_seconds": whole(900),
+            "trip_start_hour": whole(19),
+            "trip_start_day": whole(6),
+            "trip_start_month": whole(5),
+            "payment_type": text(payment),
+            "company": text(b"Taxi Affiliation Services"),
+        }
+        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+    serve = tf.saved_model.load(str(model)).signatures["serving_default"]
+    card, cash = serve(tf.constant([trip(b"Credit Card"), trip(b"Cash")]))["outputs"].numpy().ravel()
+    assert card > cash, "tips in cash are not in the data"
+
+
 def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     """Trains in the step; inspects the data in each run; reuses unchanged results.
 
@@ -118,7 +148,9 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-artifact"}
     assert first.parameters["last-data"] == {"uri": f"{ROOT}/no-artifact"}
     assert "baseline" not in first.outputs["Evaluator"]["blessing"]["metadata"]
-    assert len(pushed(installation)) == 1
+    (model,) = pushed(installation)
+    assert b"tips" in model.read_bytes(), "the evaluator's signature has them"
+    assert_serves_without_tips(model.parent)
     assert json.loads(first.parameters["CsvExampleGen-input"]["resolved_input"])["last_span"] == "2026-11-01"
     examples = first.outputs["CsvExampleGen"]["examples"]["metadata"]
     assert "total_bytes" in examples["input_fingerprint"]
@@ -129,7 +161,7 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
         r"^run: [0-9a-f-]{36}$",
         r"^spans: 2026-11-01$",
         r"^AUC: 0\.[89]\d+ \(>= 0\.8, change of at least -0\.01\)$",
-        rf"^model: {pushed(installation)[0].parent}$",
+        rf"^model: {model.parent}$",
     ):
         assert re.search(shown, message["message"], re.M), message
     assert not webhook.messages
@@ -160,20 +192,3 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     assert (message["title"], message["type"]) == ("taxi: stopped", "failure")
     assert "reason: ExampleValidator: " in message["message"]
     assert "spans: 2026-11-02" in message["message"]
-
-
-def test_digits_go_on_from_the_latest_blessed_model(installation, command):
-    """Recorded by its address, not by the path of its copy in the step."""
-    trainer = yaml.safe_load((EXAMPLES / "digits" / "pipeline.yaml").read_text())["trainer"]
-    package = installation.package(command, "digits", trainer=trainer | {"base_model": "latest_blessed"})
-    installation.steps.new_processes = ("Trainer",)
-    first = installation.pipelines.run(package, {}, ROOT)
-    assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-artifact"}
-    assert "base_model" not in first.outputs["Trainer"]["model"]["metadata"]
-
-    installation.steps.new_processes = ()
-    second = installation.pipelines.run(package, {}, ROOT)
-    assert "Sharder" in second.cached
-    metadata = second.outputs["Trainer"]["model"]["metadata"]
-    assert metadata["base_model"] == first.outputs["Trainer"]["model"]["uri"]
-    assert (metadata["base_model_weights_taken"], metadata["base_model_weights_skipped"]) == (6, 0)

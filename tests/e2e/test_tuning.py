@@ -109,12 +109,3 @@ def test_failed_trials_and_trials_at_the_same_time(command, pipeline, tmp_path):
     trials = trials_of(tmp_path)
     assert [trial["status"] for trial in trials] == ["COMPLETED", "COMPLETED", "FAILED"]
     assert (trials[2]["hparams"], trials[2]["score"]) == ({"hidden_units": 32}, None)
-
-
-def test_hyperband_continues_trained_models(command, pipeline, tmp_path):
-    """tests/trainer_module/loop/test_training.py compares them with one training."""
-    done = command("run", pipeline(oracle="hyperband", epochs=2, factor=2))
-    assert done.code == 0, done.output
-    (continued,) = [trial for trial in trials_of(tmp_path) if trial["continues"]]
-    assert (continued["epochs"], continued["step"]) == (2, 2 * 45)
-    assert re.search(rf"trial {continued['trial']} \(.*\n +continues after training step 45\n", done.output)

@@ -8,7 +8,7 @@ import yaml
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def copy(folder: Path, example: str, csv: str, **changes: object) -> Path:
+def copy(folder: Path, example: str, csv: str = "", **changes: object) -> Path:
     """Copies an example; returns its pipeline file.
 
     Args:

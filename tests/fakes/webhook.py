@@ -1,8 +1,7 @@
-"""Receives messages over HTTP and SMTP, like a chat service and a mail server."""
+"""Receives messages over HTTP, like a chat service."""
 
 import contextlib
 import json
-import socketserver
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -51,35 +50,5 @@ def receiving(host: str = "127.0.0.1") -> Iterator[Webhook]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield webhook
-        finally:
-            server.shutdown()
-
-
-@contextlib.contextmanager
-def receiving_mail() -> Iterator[tuple[int, list[str]]]:
-    """Receives mail within the block; yields a port on loopback, and what has come."""
-    mails: list[str] = []
-
-    class Handler(socketserver.StreamRequestHandler):
-        timeout = 20
-
-        def say(self, line: str) -> None:
-            self.wfile.write(f"{line}\r\n".encode())
-
-        def handle(self) -> None:
-            self.say("220 ready")
-            while words := self.rfile.readline().decode().upper().split():
-                if words[0] == "DATA":
-                    self.say("354 go on")
-                    lines = iter(lambda: self.rfile.readline().decode(), ".\r\n")
-                    mails.append("".join(lines))
-                self.say("221 bye" if words[0] == "QUIT" else "250 ok")
-                if words[0] == "QUIT":
-                    return
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield server.server_address[1], mails
         finally:
             server.shutdown()

@@ -371,3 +371,17 @@ def test_an_empty_split_is_named_before_the_transform(project, command):
     assert run.code == 1
     assert "✗ ExampleValidator" in run.output
     assert re.search(r"^examples: the split '(train|eval)' is empty; give it a larger share", run.output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("backfill", "message"),
+    [
+        ("2026-11-25", "is not a range; write FIRST..LAST"),
+        ("2026-11-01..2026-11-02", "no data found at"),
+        ("yesterday..today", "'today' is not a span of"),
+    ],
+)
+def test_backfills_that_are_refused(backfill, message, command, project):
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("csv: data", "csv: 'days/{YYYY}-{MM}-{DD}'"))
+    refused = command("run", project / "pipeline.yaml", "--backfill", backfill)
+    assert (refused.code, message in refused.output) == (2, True), refused.output

@@ -116,28 +116,3 @@ def test_a_pushed_model_that_was_not_compared(file, receiver, tmp_path):
         r"baseline: not compared with the latest blessed model: its AUC is\x1b[2J not finite",
         "model: /s/1",
     ]
-
-
-@pytest.mark.e2e
-def test_a_run_that_fails_and_a_service_that_refuses(command, file, receiver, tmp_path):
-    """What cannot be sent changes nothing but a line."""
-    (tmp_path / "data" / "a.csv").write_text("\n".join(["x,y", *(f"{x},{2 * x}" for x in range(40))]))
-    receiver.status = 403
-    failed = command("run", file, "--root", tmp_path / "runs")
-    assert failed.code == 1, failed.output
-    (received,) = receiver.messages
-    assert received["title"] == "mine: failed"
-    (folder,) = (tmp_path / "runs" / "logs").iterdir()
-    assert re.fullmatch(
-        rf"run: {folder.name}\n"
-        r"reason: Trainer: .*\n"
-        rf"report: tfx-distribute report {folder.name} --root {tmp_path}/runs\n"
-        rf"log: {folder}/run.log\n"
-        r"host: \S+",
-        received["message"],
-        re.DOTALL,
-    ), received["message"]
-    log = (folder / "run.log").read_text()
-    assert "not sent to json://127.0.0.1" in log
-    assert re.search(r"^Warning: not sent to json://127\.0\.0\.1: .*error=403", failed.output, re.MULTILINE), failed.output
-    assert not [secret for secret in ("s3cret", "t0ken", "k3yk3y") if secret in failed.output + log]

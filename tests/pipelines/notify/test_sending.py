@@ -25,14 +25,6 @@ def test_a_webhook_gets_the_message():
     assert (received["title"], received["message"], received["type"]) == (MESSAGE.title, MESSAGE.body, "failure")
 
 
-def test_a_mail_server_gets_the_message():
-    with webhook.receiving_mail() as (port, mails):
-        address = f"mailto://127.0.0.1:{port}?from=runs@example.com&to=us@example.com&mode=insecure"
-        assert sending.send(MESSAGE, [address]) == []
-    assert "Subject: taxi: failed" in mails[0]
-    assert "text/plain" in mails[0]
-
-
 def test_each_failure_is_named_without_secrets(monkeypatch, capfd):
     logged: list[str] = []
     handler = logging.Handler()

@@ -276,11 +276,6 @@ def test_another_strategy_takes_up_what_it_can(faulty):
     assert continued(faulty) == [int(saved.rpartition(" ")[2])]
 
 
-def test_training_goes_on_where_its_state_cannot_be_saved(faulty, tmp_path):
-    (tmp_path / "taken").write_text("a file where the folder should be")
-    outputs = replace(faulty.job.outputs, checkpoint_dir=str(tmp_path / "taken" / "checkpoints"))
-    faulty.train(STRATEGIES["multi_worker_mirrored"], outputs=outputs)
-    assert any("cannot save the training state, training continues" in message for message in faulty.messages())
 
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]

@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,10 +86,7 @@ def measure(folder: Path, keras_version: int, cells: dict[str, list[str]], secon
     out = folder / "outcomes.json"
     command = [sys.executable, str(TESTS / "fakes" / "oracle.py"), "--keras", str(keras_version), "--out", str(out)]
     command += ["--limit", str(seconds), "--cells", *(f"{strategy}:{','.join(kinds)}" for strategy, kinds in cells.items())]
-    # Both sides have the same kernels. Those of oneDNN are compiled in each process,
-    # which takes a tenth of its time.
-    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stdout + process.stderr
     outcomes = json.loads(out.read_text())
     assert set(outcomes) == {f"{kind}/{strategy}" for strategy, kinds in cells.items() for kind in kinds}, process.stdout

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import faults
@@ -274,8 +273,6 @@ def test_another_strategy_takes_up_what_it_can(faulty):
     (faulty.folder / "copy").rename(state)
     faulty.train(STRATEGIES["mirrored"], **LONG)
     assert continued(faulty) == [int(saved.rpartition(" ")[2])]
-
-
 
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]

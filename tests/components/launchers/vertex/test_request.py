@@ -84,8 +84,6 @@ def test_job_of_each_strategy(case, expected):
     json_format.ParseDict(make(case), CustomJob.pb(CustomJob()))
 
 
-
-
 def test_a_request_needs_no_client():
     code = (
         "import sys\n"

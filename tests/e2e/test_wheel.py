@@ -1,4 +1,4 @@
-"""Checks that the wheel, built from the source archive, is complete and runs a pipeline."""
+"""Checks that the wheel, built from the source archive, runs a pipeline."""
 
 import shutil
 import subprocess

@@ -195,9 +195,14 @@ class Checkpoints:
         if not self._folder:
             return
         started = time.monotonic()
-        self.remark = self._find_write_problem(self._folder) if self._is_chief else ""
+        self.remark = ""
+        if self._is_chief:
+            try:
+                self._folder.prepare()
+            except (tf.errors.OpError, OSError) as error:
+                self.remark = _save_problem(error)
         if not self._is_chief or self.remark:
-            # A save in step needs every process. One that cannot write, or whose files
+            # A save in step needs every process. One without the folder, or whose files
             # do not count, still takes part and discards its files.
             save_and_discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
         else:
@@ -210,20 +215,6 @@ class Checkpoints:
         self._saving_seconds = self._saved_at - started
         shortest_interval = self._saving_seconds / MAX_SAVING_SHARE
         self._interval = min(max(2 * self._interval, shortest_interval), self._fault_tolerance.save_checkpoints_secs)
-
-    def _find_write_problem(self, folder: StateFolder) -> str:
-        """Returns a message if the folder cannot be written to, or an empty string.
-
-        Raises TrainingError if another run has taken the folder.
-        """
-        try:
-            folder.prepare()
-            with tf.io.gfile.GFile(f"{folder.path}/{_KIND}-probe", "w") as file:
-                file.write("x" * 4096)
-            tf.io.gfile.remove(f"{folder.path}/{_KIND}-probe")
-        except (tf.errors.OpError, OSError) as error:
-            return _save_problem(error)
-        return ""
 
     def _save(self, position: Position, folder: StateFolder) -> None:
         values: dict[str, dict[str, Any]] = {}

@@ -24,8 +24,7 @@ from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdap
 from tfx_distribute.trainer_module.state.state_folder import StateFolder
 
 _KIND = "state"
-# A save may take at most this share of the interval before the next one; if it takes
-# longer, the interval grows.
+# A save between two epochs may take at most this share of the time since the last one.
 MAX_SAVING_SHARE = 0.1
 
 
@@ -96,8 +95,6 @@ class Checkpoints:
         self._is_chief = is_chief
         self._saved_step, self._saved_at = 0, time.monotonic()
         self._saving_seconds = 0.0  # for which training waited for the last save
-        seconds = fault_tolerance.save_checkpoints_secs
-        self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(timeouts.FIRST_SAVE_SECONDS, seconds)
         self.val_metrics: dict[str, float] = {}
         self.remark = ""
 
@@ -158,8 +155,7 @@ class Checkpoints:
         """Returns True if it is time to save after `step` training steps."""
         if step == self._saved_step or not self._folder:
             return False
-        every = self._fault_tolerance.save_checkpoints_steps
-        seconds = self._interval
+        every, seconds = self._fault_tolerance.save_checkpoints_steps, self._fault_tolerance.save_checkpoints_secs
         return bool(
             (every and step // every > self._saved_step // every)
             or (seconds and time.monotonic() - self._saved_at >= seconds)
@@ -173,7 +169,7 @@ class Checkpoints:
         """
         if step == self._saved_step or not self._folder:
             return False
-        shortest_interval = max(timeouts.FIRST_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
+        shortest_interval = max(timeouts.EPOCH_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
         return time.monotonic() - self._saved_at >= shortest_interval
 
     def steps_until_due(self, step: int) -> int:
@@ -213,8 +209,6 @@ class Checkpoints:
                 self._folder.sweep(_KIND)
         self._saved_step, self._saved_at = position.step, time.monotonic()
         self._saving_seconds = self._saved_at - started
-        shortest_interval = self._saving_seconds / MAX_SAVING_SHARE
-        self._interval = min(max(2 * self._interval, shortest_interval), self._fault_tolerance.save_checkpoints_secs)
 
     def _save(self, position: Position, folder: StateFolder) -> None:
         values: dict[str, dict[str, Any]] = {}

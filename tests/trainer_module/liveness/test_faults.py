@@ -106,7 +106,7 @@ from model import build_model
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.state import checkpoint
 
-timeouts.FIRST_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
+timeouts.EPOCH_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
 
 class Dies(tf.keras.callbacks.Callback):
     def __init__(self, file):

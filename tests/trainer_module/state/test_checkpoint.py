@@ -389,27 +389,6 @@ def test_when_it_is_time(tmp_path, monkeypatch):
     assert not make_without_folder().due(1)
 
 
-def test_the_first_saves_come_sooner(tmp_path, monkeypatch):
-    """After 5 s, then after twice as long each time, unless saves are slow."""
-    now, slow = [100.0], [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=60)
-    write = tf.train.Checkpoint.write
-
-    def write_slowly(*arguments):
-        now[0] += slow[0]
-        return write(*arguments)
-
-    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
-    for number, (seconds, takes) in enumerate([(5, 0), (10, 0), (20, 5), (50, 0), (60, 0), (60, 0)], 1):
-        now[0] += seconds - 1
-        assert not checkpoints.due(number), number
-        now[0] += 1
-        assert checkpoints.due(number), number
-        slow[0] = takes
-        checkpoints.save(Position(0, number, number))
-
-
 def test_steps_of_saves_do_not_depend_on_other_saves(tmp_path):
     checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=0, save_checkpoints_steps=10)
     checkpoints.save(Position(1, 0, 8))

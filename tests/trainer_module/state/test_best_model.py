@@ -177,26 +177,10 @@ def test_a_training_with_other_settings_has_a_best_of_its_own(job):
     assert (best.restore().value, make(job)[1].restore().value) == (2.0, 1.0)
 
 
-def test_what_a_kill_has_left_is_removed(job, tmp_path):
-    offer(*make(job), [2.0])
-    (folder,) = tmp_path.iterdir()
-    (folder / "best-15-0_temp").mkdir()
-    (folder / "best-15-0_temp" / "part").write_text("")
-    offer(*make(job), [3.0, 1.0])
-    assert {path.name.partition("-")[2][:2] for path in folder.iterdir()} == {"", "20"}
-
-
 def test_without_a_finite_value_nothing_is_best(job):
     model, best = make(job)
     offer(model, best, [float("nan")])
     assert best.restore() is None
-
-
-def test_weights_that_cannot_be_saved_are_named(job, tmp_path):
-    (tmp_path / "file").write_text("")
-    job = replace(job, outputs=replace(job.outputs, checkpoint_dir=str(tmp_path / "file" / "state")))
-    with pytest.raises(TrainingError, match="the best weights so far cannot be saved in"):
-        offer(*make(job), [1.0])
 
 
 @pytest.mark.parametrize(

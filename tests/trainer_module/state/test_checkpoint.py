@@ -170,39 +170,6 @@ def test_constructor_arguments_of_a_callback_are_not_restored(tmp_path):
     assert again.count == 3, "saved again, though it has not changed since it was restored"
 
 
-def test_scalars_among_weights_are_kept(tmp_path):
-    before, after = Mine(), Mine()
-    before.parts = [np.ones(2), np.float32(3.0)]
-    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
-    begin(tmp_path, make_adapter(), [after])
-    assert [np.asarray(part).tolist() for part in after.parts] == [[1.0, 1.0], 3.0]
-    assert f"{after.parts[1]:.1f}" == "3.0"
-
-
-def test_arrays_of_texts_come_back_and_other_objects_are_left_out(tmp_path):
-    """TensorFlow and pandas have texts in arrays of Python objects."""
-    before, after = Mine(), Mine()
-    before.count, before.table = 7, tf.constant(["a", "bcd"]).numpy()
-    before.seen, before.parts = np.array([["é"], ["cd"]], object), [np.array(["ends with zero\0", {}], object)]
-    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
-    begin(tmp_path, make_adapter(), [after])
-    assert (after.count, after.parts) == (7, [])
-    assert (after.table.dtype, after.table.tolist()) == (object, [b"a", b"bcd"])
-    assert (after.seen.dtype, after.seen.tolist()) == (object, [["é"], ["cd"]])
-
-
-def test_attribute_that_cannot_be_read_is_left_out(tmp_path):
-    """It was saved as a Python object, which a file must not hold."""
-    before, after = Mine(), Mine()
-    before.count, before.table = 7, np.ones(2)
-    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
-    (file,) = tmp_path.glob("*/state-10-*.npz")
-    np.savez(file, **{"Mine-0/table": np.array([{}])})
-    with pytest.warns(match="no readable array Mine-0/table; table is not restored"):
-        assert begin(tmp_path, make_adapter(), [after]).find().step == 10
-    assert (after.count, after.table.tolist()) == (7, [0.0, 0.0])
-
-
 def test_half_written_folder_of_tensorflow_is_removed(tmp_path):
     checkpoints = make_checkpoints(tmp_path, make_adapter())
     checkpoints.save(Position(0, 10, 10))

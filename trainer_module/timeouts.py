@@ -30,10 +30,8 @@ REASON_SECONDS = 20.0
 TERMINATION_SECONDS = 30.0
 # For all functions of `atexit`: one may wait for a service that does not answer.
 EXIT_FUNCTIONS_SECONDS = 10.0
-# Until the first save, if saves depend on time only. Each interval after it is twice as
-# long, up to `save_checkpoints_secs`: even a training that fails in its first minute
-# has something to resume from.
-FIRST_SAVE_SECONDS = 5.0
+# Between a save at the end of an epoch and the one before, at least.
+EPOCH_SAVE_SECONDS = 5.0
 # Between two flushes of the history to an address. TensorBoard's writer waits as long.
 HISTORY_FLUSH_SECONDS = 30.0
 # For writing the rest of the history when the process ends.

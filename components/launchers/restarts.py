@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from absl import logging
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 
 @dataclass(frozen=True)
@@ -32,23 +31,19 @@ class Restarts:
     Args:
       max_restarts: How many restarts in a row are allowed in which the training does
         not advance.
-      read_step: Returns the training step of the newest saved state. If that is
-        unknown, each restart counts.
+      read_step: Returns a number that grows when training saves a later state.
       tell: Called with the reason of each restart.
     """
 
     def __init__(
         self,
         max_restarts: int,
-        read_step: Callable[[], SavedStep] = SavedStep,
+        read_step: Callable[[], int] = int,
         tell: Callable[[str], None] = lambda words: None,
     ):
         self._max, self._read_step, self._tell = max_restarts, read_step, tell
         self._used = 0
-        saved = read_step()
-        # The furthest step of each state's settings. A training may begin in a folder
-        # whose newest state is further, but of other settings.
-        self._furthest = {saved.made_with: saved.step}
+        self._furthest = read_step()
 
     def allow(self, failure: Failure) -> bool:
         """Counts a restart, and waits until it may be made.
@@ -60,8 +55,8 @@ class Restarts:
           False if the training must not be started again.
         """
         saved = self._read_step()
-        if saved.step > self._furthest.get(saved.made_with, 0):
-            self._furthest[saved.made_with], self._used = saved.step, 0
+        if saved > self._furthest:
+            self._furthest, self._used = saved, 0
         elif failure.has_restarted:
             self._used = self._max
         if self._used >= self._max:

@@ -88,8 +88,8 @@ def ensure_checkpoint_dir(
 
     Logs a warning if there are only states of runs with other inputs.
 
-    A run has saved a state if its folder has the `state_file`. For `identity`, see
-    `fingerprint_inputs`; `noun` is the kind of run, for messages.
+    A run has saved a state if its folder, or one in it, has the `state_file`. For
+    `identity`, see `fingerprint_inputs`; `noun` is the kind of run, for messages.
 
     Raises:
       ConfigurationError: The folder cannot be created, for instance in one that is
@@ -115,7 +115,9 @@ def _warn_of_other_states(root: str, identity: Mapping[str, str], state_file: st
         folder = os.path.join(root, name)
         path = os.path.join(folder, IDENTITY_FILE)
         text = atomic_files.read(path)
-        if text is not None and tf.io.gfile.exists(os.path.join(folder, state_file)):
+        if text is not None and (
+            tf.io.gfile.exists(os.path.join(folder, state_file)) or saved_step.find(folder, state_file)
+        ):
             try:
                 other_identity = saved_step.parse(text, path)
             except TrainingError as error:  # of another run

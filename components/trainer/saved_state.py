@@ -9,7 +9,7 @@ from tfx.dsl.io import fileio
 
 from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.trainer_module.job.training_job import Outputs
-from tfx_distribute.trainer_module.state import ownership
+from tfx_distribute.trainer_module.state import ownership, saved_step
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 
 
@@ -36,8 +36,10 @@ def owned(outputs: Outputs) -> Iterator[None]:
         yield
         if fileio.exists(outputs.serving_model_dir):
             # First what makes the other files count, as this may be interrupted.
-            for name in (STATE_FILE, BEST_FILE):
-                storage.discard(os.path.join(folder, name))
+            with contextlib.suppress(*storage.ERRORS):
+                for name in (STATE_FILE, BEST_FILE):
+                    for path in saved_step.find(folder, name):
+                        storage.discard(path)
             storage.discard(folder)
 
 

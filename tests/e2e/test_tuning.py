@@ -71,7 +71,7 @@ def test_killed_search_continues_its_trial(command, pipeline, tmp_path):
             env={**os.environ, "TMPDIR": str(tmp_path)},
         )
     try:
-        wait_until(lambda: any("trial-1/state/state.json" in str(path) for path in states_of(tmp_path)), 240)
+        wait_until(lambda: any(path.match("trial-1/state/*/state.json") for path in states_of(tmp_path)), 240)
     finally:
         run.send_signal(signal.SIGKILL)
         run.wait()

@@ -67,7 +67,8 @@ def main(mode: str, folder: Path) -> None:
             # Epochs 6 and 7 end after steps 154 and 176, before the save of step 200.
             hparams={**cluster.job.hparams, "slow_epochs": [6, 7]},
         )
-        state = json.loads((Path(checkpoints) / "state.json").read_text())
+        (path,) = Path(checkpoints).glob("*/state.json")
+        state = json.loads(path.read_text())
     print(
         json.dumps(
             {
@@ -75,7 +76,7 @@ def main(mode: str, folder: Path) -> None:
                 "messages": cluster.messages(),
                 "continued": continued(cluster),
                 "saved": state["position"]["step"],
-                "files": sorted(path.name for path in Path(checkpoints).iterdir()),
+                "files": sorted(each.name for each in path.parent.iterdir()),
             }
         )
     )

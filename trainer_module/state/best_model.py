@@ -1,11 +1,8 @@
 """Keeps the weights of the best evaluation, for the export.
 
-They lie next to the training state, which a retry finds: a JSON document names the best
-evaluation and the checkpoint with its weights, also those of other settings whose
-training state is kept. It is replaced atomically after the
-checkpoint is written, so a process that is killed in between leaves the previous one
-intact. A retry repeats the evaluations since the last save, and a value that is only
-equal replaces nothing: the same one wins as without a restart.
+They lie next to the training state, which a retry finds; see `state_folder`. A retry
+repeats the evaluations since the last save, and a value that is only equal replaces
+nothing: the same one wins as without a restart.
 """
 
 import math
@@ -14,21 +11,14 @@ from dataclasses import asdict
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingJob
 from tfx_distribute.trainer_module.keras import keras_models
-from tfx_distribute.trainer_module.state import ownership, state_document
-from tfx_distribute.trainer_module.state.checkpoint import (
-    describe_settings,
-    remove_others,
-    save_and_discard,
-    sync_checkpoint,
-)
-from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
+from tfx_distribute.trainer_module.state.checkpoint import describe_settings, save_and_discard
+from tfx_distribute.trainer_module.state.state_folder import StateFolder
 
-_PREFIX = "best-"
+_KIND = "best"
 
 
 class BestModel:
@@ -50,11 +40,10 @@ class BestModel:
         if not job.outputs.checkpoint_dir:
             raise ConfigurationError("export_best: the weights are kept in checkpoint_dir, which is missing; write a folder")
         self._metric, self._mode = job.training_options.export_best, job.training_options.export_mode or "min"
-        self._made_with = describe_settings(job, plan)
-        self._folder, self._owner = job.outputs.checkpoint_dir, job.outputs.result_file
+        self._folder = StateFolder(job.outputs.checkpoint_dir, describe_settings(job, plan), job.outputs.result_file)
         self._checkpoint = _checkpoint_without_optimizer(model)
         self._is_chief = is_chief
-        document, _ = self._read_documents()
+        document = self._folder.read(_KIND)
         self._best = BestEvaluation(**document["best"]) if document else None
 
     def offer(
@@ -93,10 +82,10 @@ class BestModel:
         Raises:
           TrainingError: The weights cannot be read.
         """
-        document, _ = self._read_documents()
+        document = self._folder.read(_KIND)
         if document is None:
             return None
-        path = f"{self._folder}/{_name_of(document)}"
+        path = f"{self._folder.path}/{document['checkpoint']}"
         try:
             self._checkpoint.read(path).assert_existing_objects_matched()
         except (tf.errors.OpError, ValueError, AssertionError) as error:
@@ -110,34 +99,12 @@ class BestModel:
 
     def _save(self, best: BestEvaluation) -> None:
         try:
-            tf.io.gfile.makedirs(self._folder)
-            own, others = self._read_documents()
-            path = f"{self._folder}/{STATE_FILE}"
-            kept = state_document.all_settings(atomic_files.read(path), path)
-            others = [other for other in others if other["made_with"] in kept]
-            names = [_name_of(other) for other in others]
-            taken = [*names, _name_of(own)] if own else names
-            name = state_document.choose_name(f"{_PREFIX}{best.step}", taken)
-            ownership.check(self._folder, self._owner)
-            self._checkpoint.write(f"{self._folder}/{name}")
-            sync_checkpoint(f"{self._folder}/{name}")
-            document = {"best": asdict(best), "checkpoint": name, "made_with": self._made_with}
-            atomic_files.write(f"{self._folder}/{BEST_FILE}", state_document.join(document, others), durable=True)
+            self._folder.prepare()
+            self._folder.commit(_KIND, best.step, {"best": asdict(best)}, self._checkpoint.write)
         except (tf.errors.OpError, OSError) as error:
             raise TrainingError(
-                f"export_best: the best weights so far cannot be saved in {self._folder}: {first_line(error)}"
+                f"export_best: the best weights so far cannot be saved in {self._folder.path}: {first_line(error)}"
             ) from error
-        remove_others(self._folder, _PREFIX, (name, *names))
-
-    def _read_documents(self) -> tuple[state_document.Document | None, list[state_document.Document]]:
-        # Like a training state, it fits only a training with the same settings.
-        path = f"{self._folder}/{BEST_FILE}"
-        return state_document.split(atomic_files.read(path), path, self._made_with)
-
-
-def _name_of(document: state_document.Document) -> str:
-    """Returns the name of the checkpoint that a document names."""
-    return str(document.get("checkpoint", f"{_PREFIX}{document['best']['step']}"))  # older documents do not name it
 
 
 def check_metric(

@@ -1,9 +1,7 @@
 """Saves the state of training, so that the next try of the same run can resume from it.
 
 A state consists of a TensorFlow checkpoint, the plain values of the callbacks, and a
-JSON document that names both. The document is replaced atomically after everything else
-is written, so a process that is killed in the middle of a save leaves the previous
-state intact.
+JSON document that names both; see `state_folder`.
 """
 
 import contextlib
@@ -23,12 +21,10 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
 from tfx_distribute.trainer_module.keras import callback_state
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.state import ownership, state_document
-from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
+from tfx_distribute.trainer_module.state.state_folder import StateFolder
 
-PREFIX = "step-"
-# A save may take at most this share of the interval before the next one; if it takes
-# longer, the interval grows.
+_KIND = "state"
+# A save between two epochs may take at most this share of the time since the last one.
 MAX_SAVING_SHARE = 0.1
 
 
@@ -66,8 +62,7 @@ class Checkpoints:
       fault_tolerance: How often to save.
       made_with: Settings that the state depends on besides the run's inputs, name ->
         value, readable by people. A state that was made with other settings is not
-        used. It is kept for a training with these: of several, the one that has
-        processed the most examples.
+        used, but kept for a training with these.
       is_chief: True in the chief.
       model_adapter: The model whose state is saved.
       callbacks: Callbacks whose attributes are saved.
@@ -90,22 +85,16 @@ class Checkpoints:
         callbacks: Sequence[tf.keras.callbacks.Callback],
         owner: str = "",
     ):
-        self._folder, self._owner = folder, owner
+        self._folder = StateFolder(folder, made_with, owner) if folder else None
         self._model_adapter = model_adapter
         self._callbacks = callback_state.by_key(callbacks)
         self._initial_values: dict[str, dict[str, Any]] = {}
         self._document: dict[str, Any] = {}  # of the state that was found
         self._restored_values: dict[str, dict[str, Any]] = {}
         self._fault_tolerance = fault_tolerance
-        self._made_with = dict(made_with)
         self._is_chief = is_chief
         self._saved_step, self._saved_at = 0, time.monotonic()
         self._saving_seconds = 0.0  # for which training waited for the last save
-        seconds = fault_tolerance.save_checkpoints_secs
-        self._interval = seconds if fault_tolerance.save_checkpoints_steps else min(timeouts.FIRST_SAVE_SECONDS, seconds)
-        self._complete_state = ""  # name of the newest one
-        self._others: list[state_document.Document] = []  # of states with other settings
-        self._in_doubt = ""  # name of a state that the folder's document may name or not
         self.val_metrics: dict[str, float] = {}
         self.remark = ""
 
@@ -117,26 +106,19 @@ class Checkpoints:
         run; `remark` then says why.
 
         Raises:
-          TrainingError: The document of the folder is cut off.
+          TrainingError: The document of a state is cut off.
         """
         self._saved_at = time.monotonic()
         self._initial_values = {
             key: copy.deepcopy(dict(callback_state.plain_attributes(callback))) for key, callback in self._callbacks.items()
         }
-        self._document = {}
-        path = f"{self._folder}/{STATE_FILE}"
-        text = atomic_files.read(path) if self._folder else None
-        document, self._others = state_document.split(text, path, self._made_with)
-        if document is None:
-            if self._others:
-                then, now = self._others[0]["made_with"], self._made_with
-                changed = [f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
-                self.remark = f"starts from scratch: the saved state was made with {'; '.join(changed)}; it is kept"
-            return Position()
-        self._complete_state = document["checkpoint"]
-        self._document = document
-        self.val_metrics = document.get("val_metrics", {})
-        return Position(**document["position"])
+        self._document = (self._folder and self._folder.read(_KIND)) or {}
+        if self._document:
+            self.val_metrics = self._document["val_metrics"]
+            return Position(**self._document["position"])
+        if self._folder and (changed := self._folder.describe_others()):
+            self.remark = f"starts from scratch: the saved state was made with {changed}; it is kept"
+        return Position()
 
     def restore(self) -> None:
         """Restores the state that `find` found: variables, and attributes of callbacks.
@@ -149,9 +131,9 @@ class Checkpoints:
         Raises:
           TrainingError: The state cannot be read.
         """
-        if not self._document:
+        if not self._folder or not self._document:
             return
-        path = f"{self._folder}/{self._document['checkpoint']}"
+        path = f"{self._folder.path}/{self._document['checkpoint']}"
         try:
             self._checkpoint().read(path).assert_existing_objects_matched()
             with tf.io.gfile.GFile(f"{path}.npz", "rb") as file:
@@ -159,7 +141,7 @@ class Checkpoints:
         except (tf.errors.OpError, RuntimeError, ValueError, AssertionError, IndexError, OSError) as error:
             raise TrainingError(
                 f"the saved state {path} cannot be restored ({first_line(error)}). Run the same again, in case its storage "
-                f"did not answer; if that does not help, remove the folder {self._folder} to start from scratch"
+                f"did not answer; if that does not help, remove the folder {self._folder.path} to start from scratch"
             ) from error
         self._restored_values = {
             key: callback_state.join_arrays(plain, arrays) for key, plain in self._document["callbacks"].items()
@@ -173,8 +155,7 @@ class Checkpoints:
         """Returns True if it is time to save after `step` training steps."""
         if step == self._saved_step or not self._folder:
             return False
-        every = self._fault_tolerance.save_checkpoints_steps
-        seconds = self._interval
+        every, seconds = self._fault_tolerance.save_checkpoints_steps, self._fault_tolerance.save_checkpoints_secs
         return bool(
             (every and step // every > self._saved_step // every)
             or (seconds and time.monotonic() - self._saved_at >= seconds)
@@ -188,7 +169,7 @@ class Checkpoints:
         """
         if step == self._saved_step or not self._folder:
             return False
-        shortest_interval = max(timeouts.FIRST_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
+        shortest_interval = max(timeouts.EPOCH_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
         return time.monotonic() - self._saved_at >= shortest_interval
 
     def steps_until_due(self, step: int) -> int:
@@ -210,41 +191,26 @@ class Checkpoints:
         if not self._folder:
             return
         started = time.monotonic()
-        self.remark = self._find_write_problem() if self._is_chief else ""
+        self.remark = ""
+        if self._is_chief:
+            try:
+                self._folder.prepare()
+            except (tf.errors.OpError, OSError) as error:
+                self.remark = _save_problem(error)
         if not self._is_chief or self.remark:
-            # A save in step needs every process. One that cannot write, or whose files
+            # A save in step needs every process. One without the folder, or whose files
             # do not count, still takes part and discards its files.
             save_and_discard(lambda folder: self._checkpoint().write(f"{folder}/state"))
         else:
             try:
-                self._save(position)
+                self._save(position, self._folder)
             except (tf.errors.OpError, OSError) as error:  # hours of training are worth more than a save
                 self.remark = _save_problem(error)
-                self._remove_other_states()
+                self._folder.sweep(_KIND)
         self._saved_step, self._saved_at = position.step, time.monotonic()
         self._saving_seconds = self._saved_at - started
-        shortest_interval = self._saving_seconds / MAX_SAVING_SHARE
-        self._interval = min(max(2 * self._interval, shortest_interval), self._fault_tolerance.save_checkpoints_secs)
 
-    def _find_write_problem(self) -> str:
-        """Returns a message if the folder cannot be written to, or an empty string.
-
-        Raises TrainingError if another run has taken the folder.
-        """
-        try:
-            tf.io.gfile.makedirs(self._folder)
-            with tf.io.gfile.GFile(f"{self._folder}/{PREFIX}probe", "w") as file:
-                file.write("x" * 4096)
-            tf.io.gfile.remove(f"{self._folder}/{PREFIX}probe")
-            ownership.check(self._folder, self._owner)
-        except (tf.errors.OpError, OSError) as error:
-            return _save_problem(error)
-        return ""
-
-    def _save(self, position: Position) -> None:
-        # Not the name of a state of the same step: only one of them may be complete.
-        taken = [*self._names_of_others(), self._complete_state, self._in_doubt]
-        name = state_document.choose_name(f"{PREFIX}{position.step}", taken)
+    def _save(self, position: Position, folder: StateFolder) -> None:
         values: dict[str, dict[str, Any]] = {}
         arrays: dict[str, Any] = {}
         for key, callback in self._callbacks.items():
@@ -259,45 +225,14 @@ class Checkpoints:
             values[key] = callback_state.separate_arrays(changed, arrays, key)
         stream = io.BytesIO()
         np.savez(stream, **arrays)
-        document = {
-            "checkpoint": name,
-            "position": asdict(position),
-            "made_with": self._made_with,
-            "callbacks": values,
-            "val_metrics": self.val_metrics,
-        }
-        others = sorted(self._others, key=_examples_processed)[-1:]
-        path = f"{self._folder}/{name}"
-        self._checkpoint().write(path)
-        with tf.io.gfile.GFile(f"{path}.npz", "wb") as file:
-            file.write(stream.getvalue())
-        sync_checkpoint(path)
-        ownership.check(self._folder, self._owner)  # again: variables may take minutes to write
-        self._write_document(name, state_document.join(document, others))
-        self._complete_state, self._others = name, others
-        self._remove_other_states()
 
-    def _write_document(self, name: str, document: str) -> None:
-        """Writes the document that names a state.
+        def write(path: str) -> None:
+            self._checkpoint().write(path)
+            with tf.io.gfile.GFile(f"{path}.npz", "wb") as file:
+                file.write(stream.getvalue())
 
-        A file system over a network may report an error although it has renamed the
-        file. If the document cannot be read either, the state's files are kept.
-        """
-        path, self._in_doubt = f"{self._folder}/{STATE_FILE}", name
-        try:
-            atomic_files.write(path, document, durable=True)
-        except (tf.errors.OpError, OSError):
-            if atomic_files.read(path) != document:
-                self._in_doubt = ""
-                raise
-        self._in_doubt = ""
-
-    def _remove_other_states(self) -> None:
-        """Removes the files of all states but those to keep, if it can."""
-        remove_others(self._folder, PREFIX, (self._complete_state, *self._names_of_others(), self._in_doubt))
-
-    def _names_of_others(self) -> list[str]:
-        return [other["checkpoint"] for other in self._others]
+        document = {"position": asdict(position), "callbacks": values, "val_metrics": self.val_metrics}
+        folder.commit(_KIND, position.step, document, write)
 
     def _checkpoint(self) -> tf.train.Checkpoint:
         return tf.train.Checkpoint(**self._model_adapter.state())
@@ -315,10 +250,6 @@ def describe_settings(job: TrainingJob, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _examples_processed(document: state_document.Document) -> int:
-    return int(document["position"]["step"] * document["made_with"].get("global_batch_size", 1))
-
-
 def _describe_division(distribution: Distribution) -> str:
     """Describes how variables are divided among devices.
 
@@ -332,15 +263,6 @@ def _describe_division(distribution: Distribution) -> str:
     return "whole"
 
 
-def sync_checkpoint(path: str) -> None:
-    """Waits until the files of a checkpoint are on disk, before a document names it.
-
-    `path` is the beginning of its files' names.
-    """
-    for file in tf.io.gfile.glob(f"{path}.*"):
-        atomic_files.sync(file)
-
-
 def save_and_discard(save: Callable[[str], Any]) -> None:
     """Saves into a temporary folder and removes it.
 
@@ -351,22 +273,6 @@ def save_and_discard(save: Callable[[str], Any]) -> None:
     """
     with atomic_files.throwaway_folder() as folder, contextlib.suppress(tf.errors.OpError, OSError):
         save(folder)
-
-
-def remove_others(folder: str, prefix: str, kept: Sequence[str]) -> None:
-    """Removes the files of all checkpoints with a prefix but those to keep, if it can.
-
-    ```python
-    remove_others("/states/4d2f", "best-", ["best-300"])
-    ```
-    """
-    kept_files = tuple(f"{name}." for name in kept)
-    with contextlib.suppress(tf.errors.OpError, OSError):
-        for name in tf.io.gfile.listdir(folder):
-            if name.startswith(prefix) and not name.startswith(kept_files):
-                path = f"{folder}/{name}"
-                # TensorFlow leaves a folder behind if it dies while it writes.
-                (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
 
 def _save_problem(error: Exception) -> str:

@@ -1,8 +1,7 @@
-"""Reads the training step of a saved state, without the code that restores it."""
+"""Reads the documents of saved states, without the code that restores them."""
 
 import json
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -25,36 +24,31 @@ def parse(text: str, path: str) -> dict[str, Any]:
         ) from error
 
 
-@dataclass(frozen=True)
-class SavedStep:
-    """The training step of a saved state.
+def find(root: str, file: str) -> list[str]:
+    """Returns the paths of a document's file for each of the settings of a run.
 
-    Attributes:
-      step: Training steps that were done; 0 if that is unknown.
-      made_with: The settings that the state depends on, as JSON. Steps of states with
-        different settings cannot be compared.
-    """
-
-    step: int = 0
-    made_with: str = ""
-
-
-def read(folder: str) -> SavedStep:
-    """Returns the training step of the newest state in a folder.
-
-    That may be a state of other settings, which a training keeps until it has saved.
-    The step is 0 if no state is readable, or `folder` is empty.
+    `root` is the folder of the run's states.
     """
     # `plan` imports this module.
+    import tensorflow as tf
+
+    names = tf.io.gfile.listdir(root) if tf.io.gfile.exists(root) else ()
+    paths = [f"{root}/{name.rstrip('/')}/{file}" for name in names]
+    return [path for path in paths if tf.io.gfile.exists(path)]
+
+
+def read(root: str) -> int:
+    """Returns the training steps of the states of a run, of all settings together.
+
+    The sum grows when training saves a later state. It is 0 if a state is not readable,
+    or `root` is empty.
+    """
     import tensorflow as tf
 
     from tfx_distribute.trainer_module import atomic_files
 
     try:
-        text = atomic_files.read(f"{folder}/{STATE_FILE}") if folder else None
-        if not text:
-            return SavedStep()
-        document = json.loads(text)
-        return SavedStep(int(document["position"]["step"]), json.dumps(document.get("made_with"), sort_keys=True))
+        texts = [atomic_files.read(path) for path in find(root, STATE_FILE)] if root else []
+        return sum(int(json.loads(text or "")["position"]["step"]) for text in texts)
     except (OSError, tf.errors.OpError, ValueError, KeyError, TypeError):
-        return SavedStep()
+        return 0

@@ -27,7 +27,6 @@ from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingResult
-from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 # Launcher -> "module:class" of its harness. A harness that is not there is skipped.
 HARNESSES = {
@@ -122,7 +121,7 @@ def signalled_when(condition):
 def test_case(harness, case):
     harness.act(*case.acts)
     steps = itertools.count(1)
-    restarts = Restarts(case.max_restarts, lambda: SavedStep(next(steps) if case.saves else 0))
+    restarts = Restarts(case.max_restarts, lambda: next(steps) if case.saves else 0)
     is_lost = harness.is_running if case.event == "lease" else lambda: False
     limits = Limits(restarts, case.start_seconds, case.deadline_seconds, is_lost)
     launcher = harness.make_launcher(restarts)

@@ -6,7 +6,6 @@ import pytest
 
 from tfx_distribute.components.launchers import restarts as restarts_lib
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
-from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 DIED = Failure("training process worker 0 failed (killed by SIGKILL)\n  its last line")
 
@@ -21,7 +20,7 @@ def waits(monkeypatch):
 
 def make_restarts(max_restarts, saved=(0,), tell=lambda words: None):
     """Returns restarts of a training whose last saved step is the last of `saved`."""
-    return Restarts(max_restarts, lambda: SavedStep(saved[-1]), tell)
+    return Restarts(max_restarts, lambda: saved[-1], tell)
 
 
 def test_limit_and_reports():
@@ -53,18 +52,6 @@ def test_the_count_begins_again_when_training_has_advanced():
     assert not restarts.allow(DIED)
     saved.append(11)
     assert restarts.allow(DIED)
-
-
-def test_a_state_of_other_settings_is_not_what_training_has_to_exceed():
-    """As after a run with another number of workers, whose state is kept."""
-    states = [SavedStep(57, "2 workers")]
-    restarts = Restarts(1, lambda: states[-1])
-    for step in (5, 10):
-        states.append(SavedStep(step, "1 worker"))
-        assert [restarts.allow(DIED) for _ in range(2)] == [True, False]
-    for state in (SavedStep(5, "1 worker"), SavedStep(57, "2 workers")):  # of a try that began at an earlier save
-        states.append(state)
-        assert not restarts.allow(DIED)
 
 
 def test_restarts_of_a_platform():

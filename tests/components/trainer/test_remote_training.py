@@ -29,7 +29,6 @@ from tfx_distribute.trainer_module.job.training_job import (
     UserModule,
 )
 from tfx_distribute.trainer_module.liveness import lease
-from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 RESULT = TrainingResult(1, 32, 10, 1.0, {})
 
@@ -345,8 +344,8 @@ def test_the_saved_step_is_read(trained, state, monkeypatch):
 
     monkeypatch.setattr(remote_training, "Restarts", make_restarts)
     trained(succeed)
-    document = {"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}, "made_with": {"global_batch_size": 32}}
-    state.mkdir()
-    for text, step, made_with in (("{", 0, ""), (json.dumps(document), 90, '{"global_batch_size": 32}')):
-        (state / "state.json").write_text(text)
-        assert read[0]() == SavedStep(step, made_with)
+    document = {"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}}
+    (state / "settings").mkdir(parents=True)
+    for text, step in (("{", 0), (json.dumps(document), 90)):
+        (state / "settings" / "state.json").write_text(text)
+        assert read[0]() == step

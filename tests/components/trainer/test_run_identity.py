@@ -135,7 +135,8 @@ def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
     root, parts = tmp_path / "checkpoints", run_identity.fingerprint_inputs(job, job.data, [])
     with caplog.at_level(logging.WARNING):
         folder = run_identity.ensure_checkpoint_dir(str(root), parts)
-        (root / folder / "state.json").write_text("{}")
+        (root / folder / "settings").mkdir()
+        (root / folder / "settings" / "state.json").write_text("{}")
         assert run_identity.ensure_checkpoint_dir(str(root), parts) == folder
         assert caplog.text == ""
         other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another", "parameters": "others"})

@@ -105,7 +105,7 @@ from model import build_model
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.state import checkpoint
 
-timeouts.FIRST_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
+timeouts.EPOCH_SAVE_SECONDS, checkpoint.MAX_SAVING_SHARE = 0.0, 1e9  # saves after each epoch
 
 class Dies(tf.keras.callbacks.Callback):
     def __init__(self, file):
@@ -313,7 +313,8 @@ def test_disk_that_takes_no_more_while_strangers_could_take_the_training_over(is
     warning, *messages = found["messages"]
     assert any("cannot save the training state, training continues" in message for message in messages)
     assert found["saved"] in range(22, 101)
-    assert [name.partition(".")[0] for name in found["files"]] == ["state", *[f"step-{found['saved']}"] * 3]
+    *files, document = found["files"]
+    assert ([name.split("-")[:2] for name in files], document) == (3 * [["state", str(found["saved"])]], "state.json")
     assert warning.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
     assert f"could not be loaded: see {tmp_path / 'log'}" in warning
     assert "cannot be preloaded" in (tmp_path / "log").read_text()

@@ -10,9 +10,8 @@ from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.keras import keras_metrics
 from tfx_distribute.trainer_module.keras.model_adapters import factory
-from tfx_distribute.trainer_module.state import checkpoint, ownership
+from tfx_distribute.trainer_module.state import ownership, saved_step
 from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position
-from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
 
 MADE_WITH = {"global_batch_size": 4, "steps_per_epoch": 10}
 
@@ -51,6 +50,11 @@ def restore(checkpoints):
     position = checkpoints.find()
     checkpoints.restore()
     return position
+
+
+def kept(folder):
+    """Returns the names of what all settings have saved, without their random part."""
+    return {"-".join(path.name.partition(".")[0].split("-")[:2]) for path in folder.glob("*/*")}
 
 
 def variables(adapter):
@@ -166,15 +170,6 @@ def test_constructor_arguments_of_a_callback_are_not_restored(tmp_path):
     assert again.count == 3, "saved again, though it has not changed since it was restored"
 
 
-def test_scalars_among_weights_are_kept(tmp_path):
-    before, after = Mine(), Mine()
-    before.parts = [np.ones(2), np.float32(3.0)]
-    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
-    begin(tmp_path, make_adapter(), [after])
-    assert [np.asarray(part).tolist() for part in after.parts] == [[1.0, 1.0], 3.0]
-    assert f"{after.parts[1]:.1f}" == "3.0"
-
-
 def test_arrays_of_objects_are_left_out(tmp_path):
     before, after = Mine(), Mine()
     before.count, before.table = 7, np.array(["a", {}], object)
@@ -184,12 +179,14 @@ def test_arrays_of_objects_are_left_out(tmp_path):
 
 
 def test_half_written_folder_of_tensorflow_is_removed(tmp_path):
-    (tmp_path / "step-10_temp").mkdir()
-    (tmp_path / "step-10_temp" / "part-00000-of-00001.data").write_text("half")
     checkpoints = make_checkpoints(tmp_path, make_adapter())
+    checkpoints.save(Position(0, 10, 10))
+    (folder,) = tmp_path.iterdir()
+    (folder / "state-15-0_temp").mkdir()
+    (folder / "state-15-0_temp" / "part-00000-of-00001.data").write_text("half")
     checkpoints.save(Position(0, 20, 20))
     assert checkpoints.remark == ""
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-20", "state"}
+    assert kept(tmp_path) == {"state-20", "state"}
 
 
 def test_only_the_last_state_is_kept(tmp_path):
@@ -197,7 +194,7 @@ def test_only_the_last_state_is_kept(tmp_path):
     checkpoints = make_checkpoints(tmp_path, adapter)
     for number in (10, 20, 30):
         checkpoints.save(Position(0, number, number))
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
+    assert kept(tmp_path) == {"state-30", "state"}
     assert restore(make_checkpoints(tmp_path, adapter)).step == 30
 
 
@@ -210,7 +207,7 @@ def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monk
         patched.setattr(np, "savez", no_space)
         checkpoints.save(Position(0, 20, 20))
     assert checkpoints.remark == "cannot save the training state, training continues: No space left on device"
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-10", "state"}
+    assert kept(tmp_path) == {"state-10", "state"}
     assert restore(begin(tmp_path, adapter, [])) == Position(0, 10, 10)
     checkpoints.save(Position(0, 30, 30))
     assert (checkpoints.remark, restore(make_checkpoints(tmp_path, adapter)).step) == ("", 30)
@@ -222,25 +219,20 @@ def test_document_that_is_renamed_although_the_storage_reports_an_error(tmp_path
     adapter = make_adapter()
     checkpoints = begin(tmp_path, adapter, [])
     checkpoints.save(Position(0, 10, 10))
-    rename, read = tf.io.gfile.rename, atomic_files.read
+    rename = tf.io.gfile.rename
 
-    def rename_and_fail(source, target, overwrite=False):
-        rename(source, target, overwrite)
-        raise tf.errors.NotFoundError(None, None, "no such file")
-
-    def fail(path):
-        if path.endswith(STATE_FILE):
-            raise tf.errors.UnavailableError(None, None, "no answer")
-        return read(path)
+    def fail(*_, **__):
+        raise tf.errors.UnavailableError(None, None, "no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(tf.io.gfile, "rename", rename_and_fail)
-        patched.setattr(atomic_files, "read", read if is_readable else fail)
+        patched.setattr(tf.io.gfile, "rename", lambda *names, overwrite: fail(rename(*names, overwrite)))
+        if not is_readable:
+            patched.setattr(checkpoints._folder, "read", fail)
         checkpoints.save(Position(0, 20, 20))
-    assert checkpoints.remark == ("" if is_readable else "cannot save the training state, training continues: no answer")
+    assert checkpoints.remark == "cannot save the training state, training continues: no answer"
     assert restore(begin(tmp_path, adapter, [])) == Position(0, 20, 20)
     checkpoints.save(Position(0, 30, 30))
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "state"}
+    assert kept(tmp_path) == {"state-30", "state"}
 
 
 def test_incomplete_state_is_ignored(tmp_path):
@@ -248,8 +240,9 @@ def test_incomplete_state_is_ignored(tmp_path):
     adapter = make_adapter()
     checkpoints = make_checkpoints(tmp_path, adapter)
     checkpoints.save(Position(0, 10, 10))
-    (tmp_path / STATE_FILE).unlink()
-    (tmp_path / f"{STATE_FILE}.partial").write_text('{"checkpoint": "st')
+    (document,) = tmp_path.glob("*/state.json")
+    document.unlink()
+    document.with_name("state.json.partial").write_text('{"checkpoint": "st')
     again = make_checkpoints(tmp_path, adapter)
     assert restore(again) == Position()
     again.save(Position(0, 10, 10))
@@ -272,33 +265,18 @@ def test_state_of_another_batch_is_kept_until_the_run_succeeds(tmp_path):
     other = make_checkpoints(tmp_path, adapter, made_with=batch_of_8)
     assert restore(other) == Position()
     take_step(adapter)
-    for step in (10, 30):  # the names of the states are those of the earlier ones
+    for step in (10, 30):
         other.save(Position(step // 10, 0, step))
     after = make_adapter()
     assert restore(make_checkpoints(tmp_path, after)) == Position(3, 0, 30)
     assert int(after.optimizer.iterations) == 0
     assert restore(make_checkpoints(tmp_path, after, made_with=batch_of_8)) == Position(3, 0, 30)
     assert int(after.optimizer.iterations) == 1
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-30", "step-30-2", "state"}
     again = make_checkpoints(tmp_path, after)
     restore(again)
     again.save(Position(4, 0, 40))
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-40", "step-30-2", "state"}
-
-
-def test_of_several_other_states_the_furthest_is_kept(tmp_path):
-    """So there are two at most."""
-    adapter = make_adapter()
-    steps = {4: 100, 8: 40, 2: 20, 16: 10}
-    for size, step in steps.items():
-        checkpoints = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": size})
-        assert checkpoints.find() == Position()
-        checkpoints.save(Position(0, step, step))
-    found = [
-        make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "global_batch_size": size}).find() for size in steps
-    ]
-    assert [position.step for position in found] == [100, 0, 0, 10]
-    assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"step-100", "step-10", "state"}
+    assert kept(tmp_path) == {"state-40", "state-30", "state"}
+    assert saved_step.read(str(tmp_path)) == 70, "grows with each"
 
 
 def test_a_second_save_of_a_step_keeps_the_first_until_it_is_complete(tmp_path, monkeypatch):
@@ -308,7 +286,7 @@ def test_a_second_save_of_a_step_keeps_the_first_until_it_is_complete(tmp_path, 
     checkpoints.save(Position(0, 10, 10))
     adapter.optimizer.learning_rate.assign(0.01)
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoints, "_write_document", raise_interrupt)
+        patched.setattr(atomic_files, "write", raise_interrupt)
         with pytest.raises(KeyboardInterrupt):
             checkpoints.save(Position(1, 0, 10))
     assert restore(make_checkpoints(tmp_path, after)) == Position(0, 10, 10)
@@ -319,7 +297,7 @@ def test_a_second_save_of_a_step_keeps_the_first_until_it_is_complete(tmp_path, 
     assert float(after.optimizer.learning_rate) == pytest.approx(0.01)
 
 
-def raise_interrupt(*_):
+def raise_interrupt(*_, **__):
     raise KeyboardInterrupt
 
 
@@ -329,13 +307,13 @@ def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, 
     ownership.take(str(tmp_path), "/runs/1")
     orphan.save(Position(0, 10, 10))
     ownership.take(str(tmp_path), "/runs/2")
-    before = {path.name for path in tmp_path.iterdir()}
+    before = set(tmp_path.rglob("*"))
     with pytest.raises(TrainingError, match=f"^checkpoint_dir: another run of the same training has .* {tmp_path}, so this"):
         orphan.save(Position(0, 20, 20))
-    assert {path.name for path in tmp_path.iterdir()} == before
+    assert set(tmp_path.rglob("*")) == before
     (tmp_path / ownership.OWNER_FILE).unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "sync_checkpoint", lambda path: ownership.take(str(tmp_path), "/runs/2"))
+        patched.setattr(atomic_files, "sync", lambda path: ownership.take(str(tmp_path), "/runs/2"))
         with pytest.raises(TrainingError, match="another run"):
             orphan.save(Position(0, 20, 20))  # it is replaced while it writes
     own = make_checkpoints(tmp_path, new, owner="/runs/2")
@@ -347,9 +325,9 @@ def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, 
 def test_damaged_state_is_named(tmp_path):
     adapter = make_adapter()
     make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
-    for part in tmp_path.glob("step-10.data*"):
+    for part in tmp_path.glob("*/state-10-*.data*"):
         part.write_bytes(part.read_bytes()[:10])
-    with pytest.raises(TrainingError, match=rf"the saved state {tmp_path}/step-10 cannot be restored .*, remove the folder"):
+    with pytest.raises(TrainingError, match=r"the saved state .*/state-10-\w+ cannot be restored .*, remove the folder"):
         restore(make_checkpoints(tmp_path, adapter))
 
 
@@ -357,9 +335,10 @@ def test_damaged_state_is_named(tmp_path):
 def test_a_document_that_is_cut_off_is_named(tmp_path, length):
     adapter = make_adapter()
     make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
-    document = tmp_path / STATE_FILE
+    (document,) = tmp_path.glob("*/state.json")
     document.write_bytes(document.read_bytes()[:length])
-    with pytest.raises(TrainingError, match=rf"{document} is cut off or damaged; .* remove the folder {tmp_path} to start"):
+    message = rf"{document} is cut off or damaged; .* remove the folder {document.parent} to start"
+    with pytest.raises(TrainingError, match=message):
         restore(make_checkpoints(tmp_path, adapter))
 
 
@@ -383,27 +362,6 @@ def test_when_it_is_time(tmp_path, monkeypatch):
     by_time.save(Position(0, 5, 5))
     assert not by_time.due(6)
     assert not make_without_folder().due(1)
-
-
-def test_the_first_saves_come_sooner(tmp_path, monkeypatch):
-    """After 5 s, then after twice as long each time, unless saves are slow."""
-    now, slow = [100.0], [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=60)
-    write = tf.train.Checkpoint.write
-
-    def write_slowly(*arguments):
-        now[0] += slow[0]
-        return write(*arguments)
-
-    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
-    for number, (seconds, takes) in enumerate([(5, 0), (10, 0), (20, 5), (50, 0), (60, 0), (60, 0)], 1):
-        now[0] += seconds - 1
-        assert not checkpoints.due(number), number
-        now[0] += 1
-        assert checkpoints.due(number), number
-        slow[0] = takes
-        checkpoints.save(Position(0, number, number))
 
 
 def test_steps_of_saves_do_not_depend_on_other_saves(tmp_path):
@@ -454,7 +412,8 @@ def test_nothing_is_saved_without_a_folder(tmp_path, monkeypatch):
 def test_document_is_plain(tmp_path):
     mine = Mine()
     make_checkpoints(tmp_path, make_adapter(), [mine]).save(Position(0, 10, 10))
-    document = json.loads((tmp_path / STATE_FILE).read_text())
+    (path,) = tmp_path.glob("*/state.json")
+    document = json.loads(path.read_text())
     assert document["position"] == {"epoch": 0, "step_of_epoch": 10, "step": 10}
     assert document["made_with"] == MADE_WITH
     assert document["callbacks"]["Mine-0"].items() >= {"count": 0, "seen": [], "parts": []}.items()

@@ -25,7 +25,6 @@ from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
-from tfx_distribute.trainer_module.state.saved_step import SavedStep
 
 OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # our exit codes end a job at once
 SLEEP = "import time; time.sleep(60)"
@@ -67,7 +66,7 @@ def launch(
     workers: int = 1,
     max_restarts: int = 0,
     has_result: bool = False,
-    read_step: Callable[[], SavedStep] = SavedStep,
+    read_step: Callable[[], int] = int,
     **names: str,
 ) -> None:
     request = make_request(error_file, script, workers, **names)

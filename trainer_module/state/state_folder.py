@@ -1,0 +1,102 @@
+"""Keeps what a training saves: JSON documents, and the checkpoints that they name.
+
+Each document is replaced atomically after everything else is written, so a process that
+is killed in between leaves the previous one intact.
+"""
+
+import contextlib
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.errors import TrainingError
+from tfx_distribute.trainer_module.state import ownership, saved_step
+
+
+class StateFolder:
+    """Folder of what trainings with the same settings save.
+
+    States of other settings do not fit. They have folders of their own below that of
+    the run, so that a mistyped number of workers costs nothing.
+
+        folder = StateFolder("/states/4d2f", {"global_batch_size": 64}, result_file)
+        folder.prepare()
+        folder.commit("best", 300, {"epoch": 5}, tf.train.Checkpoint(model=model).write)
+        folder.read("best")  # {"epoch": 5, "checkpoint": "best-300-6b86b273", ...}
+
+    Args:
+      root: Folder of the run, the same for every try and for all processes.
+      settings: Settings that a state depends on besides the run's inputs, name ->
+        value, readable by people.
+      owner: What this run is called as the owner of `root`; see `ownership`.
+
+    Attributes:
+      path: Path of the folder.
+    """
+
+    def __init__(self, root: str, settings: Mapping[str, Any], owner: str):
+        self._root, self._settings, self._owner = root, dict(settings), owner
+        self.path = f"{root}/{hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()[:16]}"
+
+    def prepare(self) -> None:
+        """Creates the folder. Raises TrainingError if another run has the root."""
+        tf.io.gfile.makedirs(self.path)
+        ownership.check(self._root, self._owner)
+
+    def read(self, kind: str) -> dict[str, Any] | None:
+        """Returns the document of a kind; None if there is none.
+
+        Raises TrainingError if it is cut off.
+        """
+        path = f"{self.path}/{kind}.json"
+        text = atomic_files.read(path)
+        return None if text is None else saved_step.parse(text, path)
+
+    def describe_others(self) -> str:
+        """Returns what the furthest state of other settings was made with.
+
+        Empty if there is none.
+        """
+        paths = saved_step.find(self._root, saved_step.STATE_FILE)
+        others = [saved_step.parse(atomic_files.read(path) or "", path) for path in paths if not path.startswith(self.path)]
+        if not others:
+            return ""
+        then, now = max(others, key=lambda other: other["position"]["step"])["made_with"], self._settings
+        return "; ".join(f"{name}={then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name])
+
+    def commit(self, kind: str, step: int, document: Mapping[str, Any], write: Callable[[str], object]) -> None:
+        """Writes a checkpoint, then the document that names it; removes the one before.
+
+        `write` is called with the beginning of the names of the checkpoint's files.
+
+        Raises:
+          TrainingError: Another run has taken the root.
+        """
+        name = f"{kind}-{step}-{uuid.uuid4().hex[:8]}"
+        path = f"{self.path}/{name}"
+        write(path)
+        for file in tf.io.gfile.glob(f"{path}.*"):
+            atomic_files.sync(file)
+        ownership.check(self._root, self._owner)  # again: variables may take minutes to write
+        named = {**document, "checkpoint": name, "made_with": self._settings}
+        atomic_files.write(f"{self.path}/{kind}.json", json.dumps(named, indent=1), durable=True)
+        self.sweep(kind)
+
+    def sweep(self, kind: str) -> None:
+        """Removes the files of all checkpoints but the one that counts, if it can.
+
+        A file system over a network may report an error although it has replaced the
+        document: what counts is what can be read.
+        """
+        with contextlib.suppress(tf.errors.OpError, OSError, TrainingError):
+            kept = (self.read(kind) or {"checkpoint": ""})["checkpoint"]
+            for name in tf.io.gfile.listdir(self.path):
+                if name.startswith(f"{kind}-") and not name.startswith(f"{kept}."):
+                    path = f"{self.path}/{name}"
+                    # TensorFlow leaves a folder behind if it dies while it writes.
+                    (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)

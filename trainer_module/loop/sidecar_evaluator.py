@@ -27,7 +27,6 @@ from tfx_distribute.trainer_module.job.training_job import TrainingData, Trainin
 from tfx_distribute.trainer_module.keras import keras_models
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.liveness import lease
-from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.liveness.peer_loss import ChiefMonitor
 from tfx_distribute.trainer_module.loop import model_builder
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
@@ -135,13 +134,12 @@ class SidecarCheckpointWriter:
 
     def _wait_for_metrics(self) -> dict[str, float] | None:
         """Returns the metrics of the last checkpoint; None without a sign of life."""
-        clock = RunningClock(longest_gap=10.0)
-        sign, seen_at = None, 0.0
+        sign, seen_at = None, time.monotonic()
         while (metrics := atomic_files.read(f"{self._folder}/metrics-{self._last_epoch}")) is None:
             latest_sign = atomic_files.read(self._life_file)
             if latest_sign != sign:
-                sign, seen_at = latest_sign, clock.seconds()
-            elif clock.seconds() - seen_at >= timeouts.EVALUATOR_SILENT_SECONDS:
+                sign, seen_at = latest_sign, time.monotonic()
+            elif time.monotonic() - seen_at >= timeouts.EVALUATOR_SILENT_SECONDS:
                 self.remark = f"the evaluator has shown no sign of life for {timeouts.EVALUATOR_SILENT_SECONDS:g} s"
                 return None
             time.sleep(timeouts.EVALUATOR_POLL_SECONDS)

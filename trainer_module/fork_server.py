@@ -129,6 +129,7 @@ def _run_process(request: dict[str, Any], answers: int, server: int) -> None:
     """Turns this fork into the process of a request. Does not return."""
     code = exit_codes.FAILED
     try:
+        exit_functions.record()
         # In a new session, a Ctrl-C at the terminal reaches only the client, and the
         # process can be killed together with all that it starts.
         os.setsid()
@@ -152,7 +153,6 @@ def _run_process(request: dict[str, Any], answers: int, server: int) -> None:
             os.execv(request["command"][0], request["command"])  # noqa: S606 (the client composes it)
         tempfile.tempdir = None  # the request may have another TMPDIR
         sys.path[:] = request["import_path"]
-        exit_functions.record()
         code = _call(request["call"], *request["arguments"])
     except BaseException:
         traceback.print_exc()

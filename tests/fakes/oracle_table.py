@@ -48,7 +48,10 @@ def descriptions() -> dict[str, str]:
 
 def strategies(keras_version: int) -> list[str]:
     """Returns the columns of a generation of Keras: its strategies, and `SERVED`."""
-    return [*(name for name in STRATEGIES if keras_version == 2 or not strategy_named(name).not_keras_3), SERVED]
+    return [
+        *(name for name in STRATEGIES if keras_version == 2 or "keras_version" not in strategy_named(name).refuses),
+        SERVED,
+    ]
 
 
 def load() -> dict[str, Verdicts]:

@@ -3,7 +3,8 @@
 A new strategy is built in `trainer_module.strategies.factory` and gets a row here.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -20,35 +21,36 @@ class StrategyInfo:
     Attributes:
       name: Value of the pipeline parameter `strategy`.
       summary: One line for help texts and documents.
-      multi_worker: True if it can span several training processes.
-      parameter_servers: True if it needs parameter servers and a coordinator, and
-        trains asynchronously.
+      takes: Parameters that only some strategies take: see `strategy_table`.
+      refuses: Training option that it cannot train with -> why; of `precision`, that is
+        `mixed_float16`.
       all_devices: True if it uses all devices of a process, False if only one.
       all_reduce: Values of the pipeline parameter `all_reduce` that it supports,
         besides `auto`.
       accelerators: Values of `accelerator_type` that it supports.
-      not_keras_3: Why it cannot train a Keras 3 model; empty if it can.
-      not_jit_compile: Why XLA cannot compile its steps; empty if it can.
-      not_accumulated: Why it cannot sum the gradients of several batches; empty if it
-        can.
-      not_float16: Why it cannot train in `mixed_float16`; empty if it can.
       fixed_batches: Why all its batches must have the same size; empty if not.
       run_fn: True if a module with its own `run_fn` can use it.
     """
 
     name: str
     summary: str
-    multi_worker: bool = False
-    parameter_servers: bool = False
+    takes: tuple[str, ...] = ()
+    refuses: Mapping[str, str] = field(default_factory=dict)
     all_devices: bool = True
     all_reduce: tuple[str, ...] = ()
     accelerators: tuple[str, ...] = ("auto", "cpu", "gpu")
-    not_keras_3: str = ""
-    not_jit_compile: str = ""
-    not_accumulated: str = ""
-    not_float16: str = ""
     fixed_batches: str = ""
     run_fn: bool = True
+
+    @property
+    def multi_worker(self) -> bool:
+        """True if it can span several training processes."""
+        return "num_workers" in self.takes
+
+    @property
+    def parameter_servers(self) -> bool:
+        """True if it has parameter servers and a coordinator; it is asynchronous."""
+        return "num_parameter_servers" in self.takes
 
 
 # NCCL with Vertex AI's machines that do nothing but sum.
@@ -71,42 +73,48 @@ STRATEGIES: dict[str, StrategyInfo] = {
         StrategyInfo(
             "multi_worker_mirrored",
             "tf.distribute.MultiWorkerMirroredStrategy: several processes in step, a replica on each of their devices",
-            multi_worker=True,
+            takes=("num_workers",),
             all_reduce=("ring", "nccl", REDUCTION_SERVER),
         ),
         StrategyInfo(
             "parameter_server",
             "tf.distribute.ParameterServerStrategy: asynchronous workers, variables on parameter servers, a coordinator",
-            multi_worker=True,
-            parameter_servers=True,
+            takes=("num_workers", "num_parameter_servers", "partition_min_bytes"),
+            refuses={
+                "keras_version": "its optimizers lose steps on parameter servers",
+                "jit_compile": "XLA cannot read variables of another process",
+                "gradient_accumulation_steps": "a worker applies the gradients of each batch by itself",
+                "precision": "Keras does not scale losses there",
+            },
             all_devices=False,
-            not_keras_3="its optimizers lose steps on parameter servers",
-            not_jit_compile="XLA cannot read variables of another process",
-            not_accumulated="a worker applies the gradients of each batch by itself",
-            not_float16="Keras does not scale losses there",
         ),
         StrategyInfo(
             "central_storage",
             "tf.distribute.experimental.CentralStorageStrategy: one process, variables on its CPU, a replica on each device",
-            not_keras_3="its metrics are silently wrong there",
-            not_jit_compile="XLA cannot read variables of another device",
-            not_float16="Keras does not scale losses there",
+            refuses={
+                "keras_version": "its metrics are silently wrong there",
+                "jit_compile": "XLA cannot read variables of another device",
+                "precision": "Keras does not scale losses there",
+            },
         ),
         StrategyInfo(
             "tpu",
             "tf.distribute.TPUStrategy: one process, all cores of a TPU",
+            takes=("tpu",),
+            refuses={"keras_version": "it has not been tried there", "precision": "a TPU computes in bfloat16"},
             accelerators=("auto",),
-            not_keras_3="it has not been tried there",
-            not_float16="a TPU computes in bfloat16",
             fixed_batches="a TPU's program is compiled for one",
         ),
         StrategyInfo(
             "model_parallel",
             "DTensor: one process, the model split over a mesh of devices",
-            not_keras_3="Keras 3 does not support DTensor",
-            not_jit_compile="DTensor places each operation by itself",
-            not_accumulated="DTensor's loops do not carry gradients",
-            not_float16="Keras does not scale losses there",
+            takes=("mesh", "layout_rules"),
+            refuses={
+                "keras_version": "Keras 3 does not support DTensor",
+                "jit_compile": "DTensor places each operation by itself",
+                "gradient_accumulation_steps": "DTensor's loops do not carry gradients",
+                "precision": "Keras does not scale losses there",
+            },
             fixed_batches="a batch is divided evenly along the mesh",
             run_fn=False,
         ),

@@ -113,24 +113,26 @@ def check_all_reduce(distribution: Distribution, where: str) -> None:
         raise ConfigurationError(f"all_reduce: reduction_server is Vertex AI's, and {where} has none; write all_reduce=nccl")
 
 
+# Parameters that only some strategies take -> what the others do.
+_WITHOUT = {
+    "num_workers": "trains in one process",
+    "num_parameter_servers": "has no parameter servers",
+    "partition_min_bytes": "has no parameter servers",
+    "mesh": "does not split a model",
+    "layout_rules": "does not split a model",
+    "tpu": "uses no TPU",
+}
+
+
 def _check_processes(distribution: Distribution, row: StrategyInfo) -> None:
-    strategy, num_workers = row.name, distribution.num_workers
-    if num_workers > 1 and not row.multi_worker:
-        wider = [name for name, other in STRATEGIES.items() if other.multi_worker]
-        raise ConfigurationError(
-            f"num_workers: strategy {strategy!r} trains in one process, but num_workers is {num_workers}; "
-            f"write num_workers=1, or strategy={' or '.join(wider)}"
-        )
-    if distribution.num_parameter_servers and not row.parameter_servers:
-        raise ConfigurationError(
-            f"num_parameter_servers: strategy {strategy!r} has no parameter servers, "
-            f"but num_parameter_servers is {distribution.num_parameter_servers}; write num_parameter_servers=0"
-        )
-    if distribution.partition_min_bytes and not row.parameter_servers:
-        raise ConfigurationError(
-            f"partition_min_bytes: strategy {strategy!r} has no parameter servers to divide variables among; "
-            "write partition_min_bytes=0"
-        )
+    strategy = row.name
+    for name, without in _WITHOUT.items():
+        value = getattr(distribution, name)
+        if name not in row.takes and value != getattr(Distribution, name):
+            takers = " or ".join(other.name for other in STRATEGIES.values() if name in other.takes)
+            raise ConfigurationError(
+                f"{name}: strategy {strategy!r} {without}, but {name} is {value}; leave it out, or write strategy={takers}"
+            )
 
 
 def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
@@ -169,18 +171,10 @@ def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
         raise ConfigurationError(
             f"accelerator_count: a TPU is used whole, but accelerator_count is {count}; write accelerator_count=0"
         )
-    if distribution.tpu != Distribution.tpu and strategy != "tpu":
-        raise ConfigurationError(f"tpu: strategy {strategy!r} uses no TPU; write strategy=tpu, or leave tpu out")
 
 
 def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:
     if row.name != "model_parallel":
-        for name, value in (("mesh", distribution.mesh), ("layout_rules", distribution.layout_rules)):
-            if value:
-                raise ConfigurationError(
-                    f"{name}: strategy {row.name!r} does not split a model; leave {name} out, or write "
-                    "strategy=model_parallel"
-                )
         return
     layout_rules.parse_rules(distribution.layout_rules)
     if distribution.mesh:
@@ -210,11 +204,11 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
         raise ConfigurationError(
             "precision: mixed_float16 needs a GPU, but accelerator_type is 'cpu'; write precision=mixed_bfloat16"
         )
-    if options.precision == "mixed_float16" and row.not_float16:
-        raise ConfigurationError(
-            f"precision: strategy {row.name!r} cannot train in mixed_float16: {row.not_float16}; write "
-            "precision=mixed_bfloat16 or precision=float32"
-        )
+    for name, why in row.refuses.items():
+        value, default = getattr(options, name), getattr(TrainingOptions, name)
+        if value not in (default, "mixed_bfloat16"):
+            fix = f"{name}={str(default).lower()}, or another strategy"
+            raise ConfigurationError(f"{name}: strategy {row.name!r} does not go with {value}: {why}; write {fix}")
     if options.train_steps and options.epochs:
         raise ConfigurationError(
             f"epochs: train_steps={options.train_steps} and epochs={options.epochs} both say how long to train; "
@@ -226,21 +220,6 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
             "instead of epochs, or leave steps_per_epoch out"
         )
     _check_export(options)
-    if options.keras_version == 3 and row.not_keras_3:
-        able = [name for name, other in STRATEGIES.items() if not other.not_keras_3]
-        raise ConfigurationError(
-            f"keras_version: strategy {row.name!r} cannot train Keras 3 models: {row.not_keras_3}; write keras_version=2, "
-            f"or a strategy of {', '.join(able)}"
-        )
-    if options.jit_compile and row.not_jit_compile:
-        raise ConfigurationError(
-            f"jit_compile: strategy {row.name!r} cannot compile its steps: {row.not_jit_compile}; write jit_compile=false"
-        )
-    if options.gradient_accumulation_steps > 1 and row.not_accumulated:
-        raise ConfigurationError(
-            f"gradient_accumulation_steps: strategy {row.name!r} does not sum gradients of several batches: "
-            f"{row.not_accumulated}; write gradient_accumulation_steps=1 and a larger per_replica_batch_size"
-        )
     if options.profile_steps:
         profile_window(options)
     class_weights.parse(options.class_weight)

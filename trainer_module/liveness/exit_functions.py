@@ -15,27 +15,14 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tfx_distribute.trainer_module import timeouts
 
-_functions: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
-
 
 def record() -> None:
-    """Keeps the functions that are registered from now on, for `end`."""
-    atexit.register = _register
-    atexit.unregister = _unregister
-
-
-def _register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    _functions.append((function, args, kwargs))
-    return function
-
-
-def _unregister(function: Callable[..., Any], /) -> None:
-    _functions[:] = [entry for entry in _functions if entry[0] != function]
+    """Forgets the functions that are registered by now, so that `end` runs others."""
+    atexit._clear()
 
 
 def end(code: int) -> NoReturn:
@@ -48,20 +35,11 @@ def end(code: int) -> NoReturn:
     timer.daemon = True
     try:
         timer.start()
-        _call_all()
+        atexit._run_exitfuncs()
     except BaseException:
         traceback.print_exc()
     finally:
         _exit(code)
-
-
-def _call_all() -> None:
-    while _functions:
-        function, args, kwargs = _functions.pop()
-        try:
-            function(*args, **kwargs)
-        except BaseException:
-            traceback.print_exc()
 
 
 def _give_up(code: int) -> NoReturn:

@@ -22,12 +22,12 @@ import tensorflow as tf
 from tfx_distribute.trainer_module import atomic_files, timeouts
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.liveness import exit_codes, preemption
-from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 
 # Environment variable: path or address of the lease; if unset, there is no lease.
 LEASE_VARIABLE = "TFX_DISTRIBUTE_FOLLOWED"
+_POLLS = 30  # readings without a renewal, after which a lease has expired
 
 
 class Lease:
@@ -100,10 +100,9 @@ def watch(is_chief: bool) -> None:
 
 
 def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
-    poll = seconds / 30
-    clock = RunningClock(longest_gap=2 * poll)  # a suspended process misses renewals
-    lease, renewed_at = None, 0.0
-    while clock.seconds() - renewed_at < seconds:
+    lease, unchanged = None, 0
+    while unchanged < _POLLS:  # not a time: a machine that was suspended misses renewals
+        unchanged += 1
         try:
             current = atomic_files.read(path)
         except (OSError, tf.errors.OpError):  # the storage is temporarily unavailable
@@ -111,8 +110,8 @@ def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
         # Any change counts as a renewal; the time in it does not matter, as clocks
         # differ.
         if current is not None and current != lease:
-            lease, renewed_at = current, clock.seconds()
-        time.sleep(poll)
+            lease, unchanged = current, 0
+        time.sleep(seconds / _POLLS)
     leave()
 
 

@@ -17,7 +17,6 @@ from types import FrameType
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes
-from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import Reporter
@@ -41,13 +40,12 @@ def start(reporter: Reporter, task: ClusterTask, timeout: float) -> None:
 
 
 def _watch(reporter: Reporter, task: ClusterTask, timeout: float, thread: int) -> None:
-    clock = RunningClock()
     first_report = min(timeouts.STALL_REPORT_SECONDS, timeout / 2) if timeout else timeouts.STALL_REPORT_SECONDS
-    activity, since, report_after = reporter.activity, 0.0, first_report
+    activity, since, report_after = reporter.activity, time.monotonic(), first_report
     while True:
         reporter.give_sign_of_life()
         time.sleep(timeouts.SIGN_SECONDS)
-        now = clock.seconds()
+        now = time.monotonic()
         if reporter.activity is not activity:
             activity, since, report_after = reporter.activity, now, first_report
         if not activity.limited:

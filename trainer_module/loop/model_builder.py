@@ -52,11 +52,11 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
         returned = build_model(context)
     except ValueError as error:
         strategy_info = job.distribution.info
-        if "Loss scaling is not supported" not in str(error) or not strategy_info.not_float16:
+        if "Loss scaling is not supported" not in str(error) or "precision" not in strategy_info.refuses:
             raise
         raise ConfigurationError(
             f"module: {job.module.function} makes a LossScaleOptimizer, which strategy {strategy_info.name!r} cannot use: "
-            f"{strategy_info.not_float16}; leave it out there, or use another strategy"
+            f"{strategy_info.refuses['precision']}; leave it out there, or use another strategy"
         ) from error
     model_adapter = factory.make(returned, job.module.function)
     _check_batch_size(model_adapter.model)

@@ -6,7 +6,6 @@ if these fingerprints are the same.
 
 import ast
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
@@ -22,7 +21,6 @@ from pathlib import Path
 MAX_CONTENT_BYTES = 1 << 20
 MAX_TOTAL_CONTENT_BYTES = 64 << 20
 MAX_FILES_OF_FOLDER = 1_000  # besides Python files; a folder with more holds data
-MAX_FILES = 10_000
 MAX_FOLDERS = 10_000
 
 _log = logging.getLogger(__name__)
@@ -82,14 +80,12 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     total, and by size and modification time beyond that.
 
     The running time is bounded: a folder with more than 1,000 other files counts only
-    for its Python files, and after 10,000 other files or folders the rest is left out
-    with a warning.
+    for its Python files, and after 10,000 folders the rest is left out with a warning.
 
     Not counted are hidden files and folders, virtual environments, caches, the runs of
     a pipeline, pipeline files, compiled pipelines, reports of runs, notebooks, logs,
-    `.md` and `.rst` files, and the files that this process has open for writing, such
-    as one that its output is redirected to. Neither are files and subfolders in
-    `excluding`, such as the pipeline's data.
+    `.md` and `.rst` files. Neither are files and subfolders in `excluding`, such as the
+    pipeline's data.
     """
     excluded = {real for path in excluding if (real := _real(path))}
     digest = hashlib.sha256()
@@ -102,14 +98,11 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
             others += other
         else:
             _log.info("%s: %d files besides Python count as data, not as part of the module", subfolder, len(other))
-    if len(others) > MAX_FILES:
-        _log.warning("%s: of %d files besides Python, %d count as part of the module", folder, len(others), MAX_FILES)
     total_bytes = 0
-    written = _open_for_writing()
-    for file in [*sorted(code), *sorted(others[:MAX_FILES])]:
+    for file in [*sorted(code), *sorted(others)]:
         try:
             status = file.stat()
-            if not stat.S_ISREG(status.st_mode) or (status.st_dev, status.st_ino) in written:
+            if not stat.S_ISREG(status.st_mode):
                 continue
             if file.suffix != ".py":
                 total_bytes += status.st_size
@@ -198,17 +191,6 @@ def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]
             elif not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
                 pending.append(path)
         yield subfolder, files
-
-
-def _open_for_writing() -> set[tuple[int, int]]:
-    """Returns device and inode of the files that this process has open for writing."""
-    files = set()
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # listdir's own descriptor is closed by now
-            if fcntl.fcntl(int(name), fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR):
-                status = os.fstat(int(name))
-                files.add((status.st_dev, status.st_ino))
-    return files
 
 
 def _real(path: Path) -> Path | None:

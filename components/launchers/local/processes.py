@@ -18,7 +18,6 @@ from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, WORKER, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report, termination
-from tfx_distribute.trainer_module.liveness.clock import RunningClock
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, REPORT_SECONDS, Progress
 
 # Exit codes usually caused by another process's failure, and for how many seconds to
@@ -102,10 +101,7 @@ class Process:
         return reports
 
     def seconds_without_sign(self, now: float) -> float:
-        """Returns the seconds since it last touched its file of reports.
-
-        `now` is in seconds by a `RunningClock`.
-        """
+        """Returns the seconds since it last touched its file of reports."""
         with contextlib.suppress(FileNotFoundError):
             last_sign = self._progress_file.stat().st_mtime_ns
             if last_sign != self._last_sign:
@@ -156,7 +152,6 @@ class Processes:
         self._on_progress = on_progress
         self._silent_limit = silent_limit
         self._may_restart = may_restart
-        self._clock = RunningClock()
         self._shown_at = 0.0
         self._deadline: float | None = None  # for the ends of others, after one has failed
 
@@ -253,7 +248,7 @@ class Processes:
                 )
                 chief = next((each.progress for each in self._all if each.task == CHIEF_TASK), None) or Progress("start")
                 self._on_progress(CHIEF_TASK, replace(chief, activity="", stalled_secs=0.0, message=words))
-        now = self._clock.seconds()
+        now = time.monotonic()
         self._show_printed(now)
         for process in self._all:
             if process.pid and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:

@@ -26,7 +26,6 @@ def end(code: str) -> "subprocess.CompletedProcess[str]":
         ("atexit.register(print, 1, end='')\natexit.register(print, 2, sep='')", "2\n1"),
         ("atexit.register(print, 1)\natexit.unregister(print)", ""),
         ("atexit.register(print, 1)\natexit.register(sys.exit, 5)\natexit.register(lambda: 1 / 0)", "1\n"),
-        ("atexit.register(lambda: atexit.register(print, 1))", "1\n"),
         ("@atexit.register\ndef last():\n    print(1)", "1\n"),
         ("timeouts.EXIT_FUNCTIONS_SECONDS = 0.1\natexit.register(print, 1)\natexit.register(time.sleep, 60)", ""),
     ],

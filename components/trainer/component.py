@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tfx import types
 from tfx.components.util import udf_utils
@@ -14,12 +14,14 @@ from tfx.utils import json_utils
 from typing_extensions import Unpack
 
 from tfx_distribute.components.trainer import argument_checks, executor, job_builder, signature
-from tfx_distribute.components.trainer.arguments import TrainerArguments
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import module_loader
+
+if TYPE_CHECKING:  # generated: a stub only
+    from tfx_distribute.components.trainer.arguments import TrainerArguments
 
 Text: TypeAlias = str | data_types.RuntimeParameter
 
@@ -109,7 +111,7 @@ class Trainer(base_component.BaseComponent):
         launcher: str | None = None,
         warm_start: WarmStart | None = None,
         statistics: types.BaseChannel | None = None,
-        **parameters: Unpack[TrainerArguments],
+        **parameters: "Unpack[TrainerArguments]",
     ):
         """Constructs a Trainer component.
 

@@ -53,9 +53,12 @@ class TrainingParameters(NamedTuple):
 
 
 def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
-    """Groups the Trainer's parameters.
+    """Groups the Trainer's parameters, with the numbers of steps in TFX's arguments.
 
     Those that are missing or None get their defaults; a strategy `auto` is resolved.
+
+    Raises:
+      ConfigurationError: A parameter and TFX's argument contradict each other.
     """
 
     def select(dataclass: type) -> Any:
@@ -64,7 +67,7 @@ def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
 
     return TrainingParameters(
         strategy_table.resolve(select(Distribution)),
-        select(TrainingOptions),
+        add_steps(select(TrainingOptions), *_read_args(parameters)),
         select(InputOptions),
         select(FaultTolerance),
     )
@@ -109,23 +112,6 @@ def add_steps(
         train_steps=_choose_steps("train_args", train_args.num_steps, "train_steps", options.train_steps),
         eval_steps=_choose_steps("eval_args", eval_args.num_steps, "eval_steps", options.eval_steps),
     )
-
-
-def take_steps(exec_properties: dict[str, Any], parameters: TrainingParameters) -> tuple[dict[str, Any], TrainingParameters]:
-    """Moves the numbers of steps from TFX's arguments to the parameters.
-
-    Returns the execution properties and the parameters, both changed.
-
-    Raises:
-      ConfigurationError: A parameter and TFX's argument contradict each other.
-    """
-    names = (standard_component_specs.TRAIN_ARGS_KEY, standard_component_specs.EVAL_ARGS_KEY)
-    train_args = _parse_proto(exec_properties, names[0], trainer_pb2.TrainArgs())
-    eval_args = _parse_proto(exec_properties, names[1], trainer_pb2.EvalArgs())
-    options = add_steps(parameters.training_options, train_args, eval_args)
-    train_args.num_steps = eval_args.num_steps = 0
-    texts = (json_format.MessageToJson(message, preserving_proto_field_name=True) for message in (train_args, eval_args))
-    return {**exec_properties, **dict(zip(names, texts, strict=True))}, parameters._replace(training_options=options)
 
 
 def build_job(
@@ -202,9 +188,7 @@ def describe_job(
       DataError: An input file is missing or damaged.
     """
     distribution, training_options, input_options, fault_tolerance = parameters
-    train_args = _parse_proto(exec_properties, standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs())
-    eval_args = _parse_proto(exec_properties, standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs())
-    training_options = add_steps(training_options, train_args, eval_args)
+    train_args, eval_args = _read_args(exec_properties)
     strategy_table.check(distribution, training_options, input_options, fault_tolerance)
     if exec_properties.get("strategy") == strategy_info.AUTO:
         logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
@@ -369,5 +353,9 @@ def _only_file(folder: str | None) -> str | None:
     return io_utils.get_only_uri_in_dir(folder) if folder else None
 
 
-def _parse_proto(exec_properties: Mapping[str, Any], key: str, message: Any) -> Any:
-    return json_format.Parse(exec_properties.get(key) or "{}", message)
+def _read_args(exec_properties: Mapping[str, Any]) -> tuple[trainer_pb2.TrainArgs, trainer_pb2.EvalArgs]:
+    """Reads TFX's `train_args` and `eval_args` from JSON; None is an empty one."""
+    return (
+        json_format.Parse(exec_properties.get(standard_component_specs.TRAIN_ARGS_KEY) or "{}", trainer_pb2.TrainArgs()),
+        json_format.Parse(exec_properties.get(standard_component_specs.EVAL_ARGS_KEY) or "{}", trainer_pb2.EvalArgs()),
+    )

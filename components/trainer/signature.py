@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfx.orchestration import data_types
 from tfx.types import component_spec
 
 from tfx_distribute.trainer_module.job.declaration import Declaration, declarations
@@ -19,14 +18,6 @@ def execution_parameters(groups: Sequence[type]) -> dict[str, component_spec.Exe
         declared.name: component_spec.ExecutionParameter(type=_property_type(declared), optional=True)
         for declared in declarations(*groups)
     }
-
-
-def annotations(groups: Sequence[type]) -> dict[str, Any]:
-    """Returns the type of the argument for each parameter that `groups` declare.
-
-    It is the parameter's own type, a RuntimeParameter, or None for the default.
-    """
-    return {declared.name: declared.type | data_types.RuntimeParameter | None for declared in declarations(*groups)}
 
 
 def execution_values(groups: Sequence[type], arguments: Mapping[str, Any], component: str = "Trainer") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Defines the Tuner component, whose trials are distributed trainings."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfx import types
 from tfx.components.util import udf_utils
@@ -14,7 +14,6 @@ from typing_extensions import Unpack
 
 from tfx_distribute.components.trainer import argument_checks, signature
 from tfx_distribute.components.trainer import component as trainer_component
-from tfx_distribute.components.trainer.arguments import TrainerArguments
 from tfx_distribute.components.trainer.component import Text, TrainerSpec
 from tfx_distribute.components.tuner import executor
 from tfx_distribute.components.tuner import search as search_lib
@@ -23,6 +22,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
+
+if TYPE_CHECKING:  # generated: a stub only
+    from tfx_distribute.components.trainer.arguments import TrainerArguments
 
 
 class TunerSpec(types.ComponentSpec):
@@ -88,7 +90,7 @@ class Tuner(base_component.BaseComponent):
         checkpoint_dir: Text | None = None,
         launcher: str | None = None,
         warm_start: WarmStart | None = None,
-        **parameters: Unpack[TrainerArguments],
+        **parameters: "Unpack[TrainerArguments]",
     ):
         """Constructs a Tuner component.
 

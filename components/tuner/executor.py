@@ -55,8 +55,6 @@ class Executor(base_executor.BaseExecutor):
         hparams = json.loads(exec_properties.get("hparams") or "{}")
         search_lib.check(search, hparams)
         parameters = job_builder.training_parameters(exec_properties)
-        # A trial has a length of its own, which TFX's argument must not contradict.
-        exec_properties, parameters = job_builder.take_steps(exec_properties, parameters)
         options = search_lib.trial_options(search, parameters.training_options, hparams)
         parameters = parameters._replace(training_options=options)
         best = artifact_utils.get_single_instance(output_dict[standard_component_specs.BEST_HYPERPARAMETERS_KEY])

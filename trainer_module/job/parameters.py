@@ -4,7 +4,7 @@ Each field below is one parameter with its type, default, limits and help. These
 derived from the declarations:
 
 * `pipelines.spec.parameters.Parameters`: `trainer.parameters` of the pipeline file.
-* `components.trainer.arguments`: the signature, the docstring and the execution
+* `components.trainer`: the signature, the docstring and the execution
   properties of the `Trainer` component.
 * `strategy_table.check`: what a training process is refused.
 * `docs/parameters.md`, `docs/pipeline.schema.json` and the stubs (`.pyi`) that editors

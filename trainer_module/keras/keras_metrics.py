@@ -1,32 +1,13 @@
-"""Reads, resets and saves Keras metrics, in Keras 2 and Keras 3."""
+"""Reads and saves Keras metrics, in Keras 2 and Keras 3."""
 
 import functools
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.keras import keras_models
-
-
-def reset(metrics: Iterable[tf.keras.metrics.Metric]) -> None:
-    """Calls `reset_state` of metrics, or does the same in less time.
-
-    With a strategy, Keras 2's own `reset_state` also reads each variable after setting
-    it to zero: the replicas, on all workers, sum it up for nothing.
-    """
-    keras_metric = tf.keras.metrics.Metric
-    for metric in metrics:
-        is_keras_own = all(
-            getattr(type(metric), name, None) is getattr(keras_metric, name, None)
-            for name in ("reset_state", "reset_states")  # a metric may override either
-        )
-        if is_keras_own and all(isinstance(variable, tf.distribute.DistributedValues) for variable in metric.variables):
-            for variable in metric.variables:
-                variable.assign(tf.constant(0, variable.dtype), read_value=False)
-        else:
-            metric.reset_state()
 
 
 @tf.autograph.experimental.do_not_convert  # contains no user code

@@ -16,7 +16,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions
 from tfx_distribute.trainer_module.liveness.peer_loss import ChiefMonitor, cluster_spec
-from tfx_distribute.trainer_module.loop import step_timing
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
 
@@ -70,13 +69,12 @@ class CoordinatorStepRunner(StepRunner):
         self._begun_parts = tf.Variable(0, trainable=False, dtype=tf.int64)
 
     @override
-    def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
-        sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
+    def train(self, num_steps: int) -> tuple[float, CallTime]:
         steps_per_call = max(1, num_steps // count_calls(num_steps, self._num_workers))
         num_full_calls, rest = divmod(num_steps, steps_per_call)
         results = []
         for steps in [steps_per_call] * num_full_calls + [rest] * (rest > 0):
-            arguments = (tf.constant(self._step, tf.int64), tf.constant(steps), sample)
+            arguments = (tf.constant(self._step, tf.int64), tf.constant(steps))
             with self._warming_up():
                 results.append(self._coordinator.schedule(self._train_part_function, args=arguments))
             self._step += steps
@@ -109,14 +107,14 @@ class CoordinatorStepRunner(StepRunner):
             stacklevel=1,
         )
 
-    def _train_part(self, first_step: tf.Tensor, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train_part(self, first_step: tf.Tensor, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs steps on the batches that these steps have on a single device."""
         dataset = self._input_pipeline.train(tf.distribute.InputContext(), first_step)
         options = tf.data.Options()
         # Both take longer than to read a call's examples.
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
-        return self._train(iter(dataset.with_options(options)), num_steps, sample)
+        return self._train(iter(dataset.with_options(options)), num_steps)
 
     def _evaluate_part(self, part: tf.Tensor, num_parts: int) -> None:
         batch_size = self._input_pipeline.options.per_replica_batch_size

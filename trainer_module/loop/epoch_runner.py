@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import PreemptedError
 from tfx_distribute.trainer_module.job.step_plan import Plan
-from tfx_distribute.trainer_module.job.time_use import WAIT, ProcessTime, format_shares
+from tfx_distribute.trainer_module.job.time_use import WAIT
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop.profiler import Profiler
@@ -46,7 +46,6 @@ class EpochRunner:
         self._profiler = profiler
         self._checkpoints = checkpoints
         self._is_traced = self._reads_metrics = False
-        self._before_window: dict[str, float] | None = None
         # Like the sum of gradients. `time_use.summarize` takes one of the two for all.
         peers = WAIT if step_runner.measures_peers else "compute"
         self._agreeing = peers if step_runner.has_peers else "other"
@@ -157,9 +156,6 @@ class EpochRunner:
         Devices may still compute them, unless these are the last ones before `until`.
         """
         self._profiler.start_if_due(self._counter.step)
-        is_in_window = self._profiler.is_in_window(self._counter.step)
-        if is_in_window and self._before_window is None:
-            self._before_window = self._counter.meter.seconds()
         count = min(max_steps, self._profiler.steps_until_end(self._counter.step) or max_steps)
         if calls_hooks:
             self._callbacks.on_train_batch_begin(done)
@@ -170,18 +166,10 @@ class EpochRunner:
             with self._counter.meter.spending(self._agreeing):
                 loss = self._step_runner.agree(loss)[0]
         self._counter.advance(count, loss)
-        if is_in_window and not self._profiler.is_in_window(self._counter.step):
-            self._report_window()
         self._profiler.stop_if_due(self._counter.step)
         if calls_hooks:
             self._callbacks.on_train_batch_end(done + count - 1, {"loss": loss})
         return count
-
-    def _report_window(self) -> None:
-        """Reports where the time of the steps of `profile_steps` went."""
-        spent = ProcessTime("", self._counter.meter.seconds()).since(self._before_window or {})
-        shares = format_shares({activity: spent.share(activity) for activity in spent.seconds})
-        self._counter.report(message=f"profile_steps: {shares}")
 
     def _train(self, count: int, waits: bool) -> Any:
         """Makes the call, and counts its time by activity.
@@ -191,8 +179,7 @@ class EpochRunner:
         """
         meter, began = self._counter.meter, time.time()
         with meter.spending("compute"):
-            in_window = self._profiler.is_in_window(self._counter.step)
-            loss, call_time = self._step_runner.train(count, exact_time=in_window)
+            loss, call_time = self._step_runner.train(count)
             if waits:
                 loss = float(loss)
         is_traced, self._is_traced = self._is_traced, True

@@ -55,14 +55,13 @@ class MeshStepRunner(StepRunner):
         self._before_step_function = tf.function(warm_up.before_step) if warm_up else None
 
     @override
-    def train(self, num_steps: int, exact_time: bool = False) -> tuple[float, CallTime]:
+    def train(self, num_steps: int) -> tuple[float, CallTime]:
         begin, waited = time.time(), 0.0
-        sample = 1 if exact_time or not self._behind_host else step_timing.SAMPLE
         loss = None
         for step in range(num_steps):
             if self._before_step_function is not None:
                 self._before_step_function()
-            is_measured = step % sample == 0
+            is_measured = not self._behind_host or step % step_timing.SAMPLE == 0
             if is_measured and loss is not None:
                 _local_value(loss).numpy()  # waits for the devices
             before = time.monotonic()
@@ -71,7 +70,9 @@ class MeshStepRunner(StepRunner):
             loss, gradients = self._gradients_function(self._shard_batch(batch))
             with self._warming_up():
                 self._apply_function(gradients)
-        return float(_local_value(loss)), CallTime(begin, waited * step_timing.weight_of_measured(num_steps, sample))
+        if self._behind_host:
+            waited *= step_timing.weight_of_measured(num_steps)
+        return float(_local_value(loss)), CallTime(begin, waited)
 
     @override
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:

@@ -2,10 +2,6 @@
 
 import os
 import time
-from collections import deque
-from collections.abc import Sequence
-
-import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.cluster import CHIEF, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, COUNTERS, ProcessTime, TimeUse, summarize
@@ -14,44 +10,16 @@ from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
 
 # Between two times that they are gathered: after each short epoch would take too long.
 GATHER_SECONDS = 2.0
-# A process is named while it trains by this time before: in all of a long training, one
-# that has become slow would not stand out for hours.
+# A process is named while it trains by one to two such times before: in all of a long
+# training, one that has become slow would not stand out for hours.
 RECENT_SECONDS = 600.0
 _ROLES = (CHIEF, WORKER)
 _NAMES = (*ACTIVITIES, *COUNTERS)
 _UNKNOWN = -1.0
 
 
-class RecentTimes:
-    """Says how processes spent their time in the last `RECENT_SECONDS`.
-
-    `now` is the time of a monotonic clock at which they had spent none.
-    """
-
-    def __init__(self, now: float):
-        self._before: deque[tuple[float, dict[str, ProcessTime]]] = deque([(now, {})])
-
-    def add(self, now: float, processes: Sequence[ProcessTime]) -> TimeUse:
-        """Returns the recent time.
-
-        `processes` have the time from their beginnings until `now`.
-        """
-        self._before.append((now, {process.task: process for process in processes}))
-        while self._before[1][0] <= now - RECENT_SECONDS:
-            self._before.popleft()
-        nothing = ProcessTime("", {})
-        before = {process.task: self._before[0][1].get(process.task, nothing) for process in processes}
-        return summarize(
-            [process.since(before[process.task].seconds, before[process.task].counters) for process in processes]
-        )
-
-
 class ProcessTimes:
     """Gathers the times of all processes that train in step, after epochs.
-
-    The chief writes them for TensorBoard, as a run `processes/<task>` for each process:
-    the share of each activity since the last time. `folder` is TensorBoard's log
-    folder; None in a process that writes none.
 
     Attributes:
       time_use: The times when they were last gathered.
@@ -59,44 +27,38 @@ class ProcessTimes:
         last time.
     """
 
-    def __init__(self, meter: TimeMeter, folder: str | None):
+    def __init__(self, meter: TimeMeter):
         self.time_use = TimeUse(())
         self.remark = ""
-        self._meter, self._folder = meter, folder
-        self._gathered_at = time.monotonic()
-        self._recent, self._recent_times = TimeUse(()), RecentTimes(self._gathered_at)
-        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+        self._meter, self._recent = meter, TimeUse(())
+        self._gathered_at = self._noted_at = time.monotonic()
+        # Times of processes when they were noted last, and the time before.
+        self._before: dict[str, ProcessTime] = {}
+        self._next_before: dict[str, ProcessTime] = {}
 
     @property
     def are_due(self) -> bool:
         """True if the last time was long enough ago."""
         return time.monotonic() - self._gathered_at >= GATHER_SECONDS
 
-    def gather(self, step_runner: StepRunner, epoch: int) -> None:
-        """Gathers the times after an epoch; the first one is 0.
-
-        All processes of the cluster have to call this together.
-        """
-        before, self._gathered_at = self.time_use, time.monotonic()
+    def gather(self, step_runner: StepRunner) -> None:
+        """Gathers the times; all processes of the cluster have to call it together."""
+        self._gathered_at = time.monotonic()
         row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())
         self.time_use = summarize(decode(step_runner.gather(row)))
-        recent_before = self._recent
-        self._recent = self._recent_times.add(self._gathered_at, self.time_use.processes)
-        is_new = (self._recent.slowest, self._recent.reason) != (recent_before.slowest, recent_before.reason)
-        self.remark = self._recent.describe() if is_new else ""
-        if self._folder:
-            self._write(before, epoch)
+        recent = self._summarize_recent()
+        is_new = (recent.slowest, recent.reason) != (self._recent.slowest, self._recent.reason)
+        self._recent, self.remark = recent, recent.describe() if is_new else ""
 
-    def _write(self, before: TimeUse, epoch: int) -> None:
-        seconds_before = {process.task: process.seconds for process in before.processes}
-        for process in self.time_use.processes:
-            spent = process.since(seconds_before.get(process.task, {}))
-            if process.task not in self._writers:
-                self._writers[process.task] = tf.summary.create_file_writer(f"{self._folder}/processes/{process.task}")
-            with self._writers[process.task].as_default(step=epoch):
-                for activity in process.seconds:
-                    tf.summary.scalar(f"time/{activity}", spent.share(activity))
-            self._writers[process.task].flush()
+    def _summarize_recent(self) -> TimeUse:
+        processes, nothing = self.time_use.processes, ProcessTime("", {})
+        before = {process.task: self._before.get(process.task, nothing) for process in processes}
+        if self._gathered_at - self._noted_at >= RECENT_SECONDS:
+            self._before, self._next_before = self._next_before, {process.task: process for process in processes}
+            self._noted_at = self._gathered_at
+        return summarize(
+            [process.since(before[process.task].seconds, before[process.task].counters) for process in processes]
+        )
 
 
 def encode(task: ClusterTask, seconds: dict[str, float], counters: dict[str, float]) -> list[float]:

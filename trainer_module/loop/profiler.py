@@ -34,10 +34,6 @@ class Profiler:
             tf.profiler.experimental.stop()
             self._running = False
 
-    def is_in_window(self, step: int) -> bool:
-        """Returns True if the step after `step` steps is in the window."""
-        return bool(self._ends) and self._ends[0] <= step < self._ends[1]
-
     def steps_until_end(self, step: int) -> int | None:
         """Returns the number of steps from `step` to the next end of the window.
 

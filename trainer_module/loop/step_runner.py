@@ -124,23 +124,19 @@ class StepRunner:
             )
         _open_iterators.extend((self._training, self._evaluation))
 
-    def train(self, num_steps: int, exact_time: bool = False) -> tuple[Any, CallTime]:
+    def train(self, num_steps: int) -> tuple[Any, CallTime]:
         """Runs training steps.
-
-        `exact_time` measures the time of all steps, even if devices have to wait for
-        it.
 
         Returns:
           The mean loss of the last step on this process's replicas, a number or a
           scalar tensor that a device may still compute, and the time of the call.
         """
-        sample = tf.constant(1 if exact_time else step_timing.SAMPLE)
         begin, waits = 0.0, np.zeros(2)
         steps_left = num_steps
         while steps_left:
             count = self._train_calls.next_count(steps_left)
             with self._warming_up(), self._train_calls.tracing():
-                loss, times = self._train_function(tf.constant(count), sample)
+                loss, times = self._train_function(tf.constant(count))
             steps_left -= count
             call_begin, *call_waits = times.numpy()
             begin, waits = begin or call_begin, waits + call_waits
@@ -224,11 +220,11 @@ class StepRunner:
         per_replica = self._strategy.run(lambda value: value, args=(values,))
         return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, per_replica, axis=None)
 
-    def _train_on_all(self, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train_on_all(self, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # An iterator in the arguments would take a fifth of the time of a short call.
-        return self._train(self._training, num_steps, sample)
+        return self._train(self._training, num_steps)
 
-    def _train(self, iterator: Iterator, num_steps: tf.Tensor, sample: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train(self, iterator: Iterator, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs training steps.
 
         Returns the loss of the last one, and a vector: the time at which the first one
@@ -246,15 +242,15 @@ class StepRunner:
             # Of the variables of a loop, TensorFlow keeps only int32 in the host's
             # memory: for others, the host would wait for the device in each round.
             microseconds = tf.zeros([2], tf.int32)
-            for first in tf.range(0, num_steps, sample):
+            for first in tf.range(0, num_steps, step_timing.SAMPLE):
                 measured = tf.zeros([2], tf.int32)
                 idle = step_timing.moment_after_device(self._strategy.experimental_local_results(losses))
                 with tf.control_dependencies([idle]):
-                    for step in tf.range(tf.minimum(sample, num_steps - first)):
+                    for step in tf.range(tf.minimum(step_timing.SAMPLE, num_steps - first)):
                         losses, times = self._take_step(iterator)
                         measured = step_timing.choose(step == 0, step_timing.to_microseconds(times), measured)
                 microseconds = step_timing.add(microseconds, measured)
-            seconds = step_timing.estimate(microseconds, num_steps, sample)
+            seconds = step_timing.estimate(microseconds, num_steps)
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
         return loss, step_timing.join(begin, seconds)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# On accelerators, one of so many steps is measured. All are in the window of
-# `profile_steps`.
+# On accelerators, one of so many steps is measured.
 SAMPLE = 16
 
 
@@ -34,16 +33,16 @@ class CallTime:
 
 
 @tf.autograph.experimental.do_not_convert
-def weight_of_measured(num_steps: Any, sample: Any) -> Any:
-    """Returns how many steps a measured one stands for, if every `sample`th is.
+def weight_of_measured(num_steps: Any) -> Any:
+    """Returns how many steps a measured one stands for, the first of every `SAMPLE`.
 
-    The first of every `sample` steps is measured. Both are numbers or scalar tensors.
+    `num_steps` is a number or a scalar tensor.
 
     Example:
-      >>> weight_of_measured(17, 16)  # 2 are measured
+      >>> weight_of_measured(17)  # 2 are measured
       8.5
     """
-    return num_steps / -(-num_steps // sample)
+    return num_steps / -(-num_steps // SAMPLE)
 
 
 def computes_behind_host() -> bool:
@@ -101,10 +100,10 @@ def to_microseconds(seconds: tf.Tensor) -> tf.Tensor:
 
 
 @tf.autograph.experimental.do_not_convert
-def estimate(microseconds: tf.Tensor, num_steps: tf.Tensor, sample: tf.Tensor) -> tf.Tensor:
+def estimate(microseconds: tf.Tensor, num_steps: tf.Tensor) -> tf.Tensor:
     """Returns the seconds of all steps from those of the measured ones."""
     with tf.device("CPU:0"):
-        return tf.cast(microseconds, tf.float64) * 1e-6 * weight_of_measured(num_steps, sample)
+        return tf.cast(microseconds, tf.float64) * 1e-6 * weight_of_measured(num_steps)
 
 
 @tf.autograph.experimental.do_not_convert

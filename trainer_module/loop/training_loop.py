@@ -120,7 +120,7 @@ class _Training:
             self._plan.global_batch_size // strategy_table.readers(job.distribution),
             lambda: learning_rate.read(self._adapter.optimizer, self._options.warmup_steps),
         )
-        self._process_times = ProcessTimes(self._counter.meter, self._run_dir if is_chief else None)
+        self._process_times = ProcessTimes(self._counter.meter)
         self._metrics: dict[str, float] = {}
         self._epoch, self._has_diverged = 0, False
         self._best: BestEvaluation | None = None
@@ -195,7 +195,7 @@ class _Training:
             counter.report_if_due(self._metrics)
             ends, gathers = self._epochs.ends_training(epoch, epoch + 1 == plan.epochs, self._process_times.are_due)
             if gathers:
-                self._process_times.gather(self._steps, epoch)
+                self._process_times.gather(self._steps)
                 if self._process_times.remark:
                     self._report(self._process_times.remark)
             if ends:

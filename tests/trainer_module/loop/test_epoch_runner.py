@@ -37,7 +37,7 @@ def runner(monkeypatch):
     counter.meter.spending = lambda name: contextlib.nullcontext()
     counter.advance = lambda count, loss: setattr(counter, "step", counter.step + count)
     profiler = Mock()
-    profiler.is_in_window.return_value, profiler.steps_until_end.return_value = False, 0
+    profiler.steps_until_end.return_value = 0
     checkpoints = Mock(remark="")
     checkpoints.steps_until_due.return_value = 1 << 62
     checkpoints.due.return_value = checkpoints.due_at_epoch_end.return_value = True

@@ -102,8 +102,6 @@ def test_profile_of_a_window_of_steps(cluster, distribution, steps):
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     assert xplane_pb2.XSpace.FromString(profile.read_bytes()).planes, "a profile that TensorBoard can read"
-    (message,) = set(cluster.messages())
-    assert re.fullmatch(r"profile_steps: (\w[a-z ]* \d+ %(, )?)+", message), "where the time of those steps went"
 
 
 def test_variables_are_divided_among_parameter_servers(cluster):

@@ -28,7 +28,7 @@ STRATEGIES = {
 }
 
 # In the folder of each training: TensorBoard logs, and the history.
-WRITTEN_BY_US = {"train", "validation", "processes", "history"}
+WRITTEN_BY_US = {"train", "validation", "history"}
 HEAD = """
 import sys
 sys.path.append(%r)

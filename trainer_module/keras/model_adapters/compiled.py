@@ -121,11 +121,9 @@ class CompiledModel(ModelAdapter):
 
     @override
     def reset_metrics(self) -> None:
-        if type(self.model).reset_metrics is tf.keras.Model.reset_metrics:
-            keras_metrics.reset(self.model.metrics)
-        else:
-            self.model.reset_metrics()
-        keras_metrics.reset(self._means.values())
+        self.model.reset_metrics()
+        for mean in self._means.values():
+            mean.reset_state()
 
     @override
     def state(self) -> dict[str, Any]:

@@ -59,7 +59,8 @@ class TaskAdapter(ModelAdapter):
 
     @override
     def reset_metrics(self) -> None:
-        keras_metrics.reset(self._all_metrics())
+        for metric in self._all_metrics():
+            metric.reset_state()
 
     @override
     def state(self) -> dict[str, Any]:

@@ -15,13 +15,9 @@ from tfx_distribute.components.launchers.launcher import Launcher
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.vertex.launcher import VertexLauncher, VertexTrainingSettings
 
+POOL = {"machine_spec": {"machine_type": "n1-standard-4"}, "container_spec": {"image_uri": "image"}}
 SETTINGS = VertexTrainingSettings(
-    name="digits",
-    project="project",
-    location="us-central1",
-    image="image",
-    worker={"machine_type": "n1-standard-4"},
-    parameter_server={"machine_type": "n1-standard-4"},
+    name="digits", project="project", location="us-central1", worker=POOL, parameter_server=POOL
 )
 
 

@@ -26,62 +26,36 @@ from tfx_distribute.trainer_module.job.cluster import (
 if TYPE_CHECKING:
     from tfx_distribute.components.launchers.vertex.custom_job import FollowedJob
 
-# It has a command of its own. Source:
-# https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
-REDUCTION_SERVER_IMAGE = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
 POOLS = (CHIEF, WORKER, PARAMETER_SERVER, EVALUATOR)
 TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step finds its job
 
 
 @dataclass(frozen=True, kw_only=True)
 class VertexTrainingSettings(LauncherSettings):
-    """Settings of training on Vertex AI: machines, network and service account.
+    """Settings of training on Vertex AI: templates of jobs and of their worker pools.
 
-    MachineSpec, DiskSpec, Scheduling, PscInterfaceConfig and EncryptionSpec are
-    messages of version 1 of its API, as JSON values.
+    WorkerPoolSpec and CustomJob are messages of version 1 of its API, as JSON values.
 
     Attributes:
       project: Google Cloud project.
       location: Region of the project.
-      image: Container image of training processes.
-      worker: MachineSpec of each training process and of the evaluator.
-      parameter_server: MachineSpec of each parameter server, and of a chief that only
+      worker: WorkerPoolSpec of each training process and of the evaluator. The launcher
+        adds command, variables and number of replicas.
+      parameter_server: The same of each parameter server, and of a chief that only
         coordinates.
-      reduction_server: MachineSpec of reduction servers.
-      reduction_server_replica_count: Number of reduction servers, if `all_reduce` asks
-        for them.
-      disk_spec: DiskSpec of machines like `worker`; empty for the service's default.
-      parameter_server_disk_spec: DiskSpec of machines like `parameter_server`.
-      scheduling: Scheduling of the job; empty for the service's default.
-      service_account: Service account of the processes; None for the service's default.
-      network: Network that the machines are peered with; None for none.
-      psc_interface_config: PscInterfaceConfig of the job; empty for none.
-      tensorboard: Vertex AI TensorBoard instance that also gets the logs; None for
-        none.
-      encryption_spec: EncryptionSpec of the job; empty for none.
-      labels: Labels of the job.
-      environment: Environment variables of training processes.
+      reduction_server: WorkerPoolSpec of reduction servers, if `all_reduce` asks for
+        them.
+      job: CustomJob of each training. The launcher adds its name, label and pools.
       training: As in `LauncherSettings`, or `custom_job`.
       start_timeout_seconds: No limit: the service has its own.
     """
 
     project: str
     location: str
-    image: str
     worker: Mapping[str, Any]
     parameter_server: Mapping[str, Any]
     reduction_server: Mapping[str, Any] = field(default_factory=dict)
-    reduction_server_replica_count: int = 0
-    disk_spec: Mapping[str, Any] = field(default_factory=dict)
-    parameter_server_disk_spec: Mapping[str, Any] = field(default_factory=dict)
-    scheduling: Mapping[str, Any] = field(default_factory=dict)
-    service_account: str | None = None
-    network: str | None = None
-    psc_interface_config: Mapping[str, Any] = field(default_factory=dict)
-    tensorboard: str | None = None
-    encryption_spec: Mapping[str, Any] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    job: Mapping[str, Any] = field(default_factory=dict)
     training: Literal["auto", "step", "custom_job"] = "auto"
     start_timeout_seconds: float = 0.0
 
@@ -108,26 +82,15 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
     def request(self, training: Training) -> Request:
         """Makes a CustomJob of the API, version 1, as JSON values."""
         folder = training.job_address.rpartition("/")[0]
-        optional_fields = {
-            "scheduling": dict(self.settings.scheduling),
-            "service_account": self.settings.service_account,
-            "network": self.settings.network,
-            "psc_interface_config": dict(self.settings.psc_interface_config),
-            "tensorboard": self.settings.tensorboard,
-            # TensorBoard reads the logs from a folder below.
-            "base_output_directory": {"output_uri_prefix": folder} if self.settings.tensorboard else None,
+        job = self.settings.job
+        spec = {
+            **job.get("job_spec", {}),
+            "worker_pool_specs": _make_pools(training, self.settings, f"{folder}/error.json"),
         }
-        request: Request = {
-            "display_name": training.name,
-            "labels": {**self.settings.labels, TRAINING_LABEL: training.name},
-            "job_spec": {
-                "worker_pool_specs": _make_pools(training, self.settings, f"{folder}/error.json"),
-                **{key: value for key, value in optional_fields.items() if value},
-            },
-        }
-        if self.settings.encryption_spec:
-            request["encryption_spec"] = dict(self.settings.encryption_spec)
-        return request
+        if "tensorboard" in spec:  # it reads the logs from a folder below
+            spec["base_output_directory"] = {"output_uri_prefix": folder}
+        labels = {**job.get("labels", {}), TRAINING_LABEL: training.name}
+        return {**job, "display_name": training.name, "labels": labels, "job_spec": spec}
 
     def start(self, request: Request, has_result: bool) -> bool:
         """Creates a job, or takes over that of an earlier attempt."""
@@ -151,31 +114,24 @@ def _make_pools(training: Training, settings: VertexTrainingSettings, error_file
     """Makes the pools that a strategy needs, each at its position; others are empty."""
     distribution = training.distribution
 
-    def training_container(machine: Mapping[str, Any]) -> dict[str, Any]:
+    def pool(template: Mapping[str, Any], count: int) -> dict[str, Any]:
+        machine, container = template["machine_spec"], template["container_spec"]
         has_gpus = machine.get("accelerator_type", "").startswith("NVIDIA")
         gpus = {REQUESTED_GPUS: str(machine["accelerator_count"])} if has_gpus else {}
-        variables = {**settings.environment, **training.environment, ERROR_FILE_VARIABLE: error_file, **gpus}
-        return {
-            "image_uri": settings.image,
+        variables = {each["name"]: each["value"] for each in container.get("env", ())}
+        variables |= {**training.environment, ERROR_FILE_VARIABLE: error_file, **gpus}
+        container = {
+            **container,
             "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", training.job_address],
             "env": [{"name": key, "value": value} for key, value in sorted(variables.items())],
         }
-
-    def pool(
-        machine: Mapping[str, Any], count: int, container: dict[str, Any], disk: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        spec = {"machine_spec": dict(machine), "replica_count": count, "container_spec": container}
-        return {**spec, "disk_spec": dict(disk)} if disk else spec
+        return {**template, "machine_spec": dict(machine), "replica_count": count, "container_spec": container}
 
     pools = {}
     for role, count in replicas_of_roles(distribution).items():
-        if uses_accelerators(distribution, ClusterTask(role, 0)):
-            machine, disk = settings.worker, settings.disk_spec
-        else:
-            machine, disk = settings.parameter_server, settings.parameter_server_disk_spec
-        pools[role] = pool(machine, count, training_container(machine), disk)
+        with_accelerators = uses_accelerators(distribution, ClusterTask(role, 0))
+        pools[role] = pool(settings.worker if with_accelerators else settings.parameter_server, count)
     if distribution.all_reduce == strategy_info.REDUCTION_SERVER:
-        container = {"image_uri": REDUCTION_SERVER_IMAGE}
-        pools[PARAMETER_SERVER] = pool(settings.reduction_server, settings.reduction_server_replica_count, container)
+        pools[PARAMETER_SERVER] = dict(settings.reduction_server)
     last = max(POOLS.index(role) for role in pools)
     return [pools.get(role, {}) for role in POOLS[: last + 1]]

@@ -22,6 +22,9 @@ _N2_SIZES = (4, 8, 16, 32, 48, 64, 80)
 # GiB, the memory of the service's usual machines.
 _AGENTS_SHARE = 0.4
 _MAX_AGENTS_GIB = 16 * _AGENTS_SHARE
+# It has a command of its own. Source:
+# https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
+_REDUCTION_SERVER_IMAGE = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
 _POOLS_ONLY = (
     "reservation",
     "tensorboard",
@@ -41,33 +44,46 @@ def launcher_settings(
     `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
     worker, parameter_server = machine_of(resources, trainer), machine_of(resources, PARAMETER_SERVER)
-    worker_spec = make_machine_spec(worker, settings.reservation)
-    parameter_server_spec = make_machine_spec(parameter_server)
     needs_pools = settings.training == "auto" and unsupported_in_step(worker, settings)
-    disk = {"boot_disk_type": settings.boot_disk_type, "boot_disk_size_gb": settings.boot_disk_size_gb}
-    disk_spec = {name: value for name, value in disk.items() if value is not None}
-    key = settings.encryption_spec_key_name
-    return VertexTrainingSettings(
-        name=name,
-        project=settings.project or "",
-        location=settings.region or "",
-        image=settings.image,
-        worker=worker_spec,
-        parameter_server=parameter_server_spec,
-        reduction_server={"machine_type": settings.reduction_server_machine_type},
-        reduction_server_replica_count=settings.reduction_server_replica_count,
-        training="custom_job" if needs_pools else settings.training,
-        disk_spec=disk_spec,
-        parameter_server_disk_spec=disk_spec,
-        scheduling=_make_scheduling(worker, settings),
+    container: dict[str, Any] = {"image_uri": settings.image}
+    if settings.log_format != "text":
+        container["env"] = [{"name": process_log.FORMAT_VARIABLE, "value": settings.log_format}]
+    disk = _keep_set(boot_disk_type=settings.boot_disk_type, boot_disk_size_gb=settings.boot_disk_size_gb)
+
+    def pool(machine: dict[str, Any]) -> dict[str, Any]:
+        return _keep_set(machine_spec=machine, container_spec=container, disk_spec=disk)
+
+    job_spec = _keep_set(
+        scheduling=_keep_set(
+            strategy="SPOT" if worker.spot else settings.scheduling_strategy,
+            max_wait_duration=None if settings.max_wait_duration is None else f"{settings.max_wait_duration}s",
+            timeout=settings.timeout and f"{settings.timeout}s",
+            restart_job_on_worker_restart=settings.restart_job_on_worker_restart,
+        ),
         service_account=settings.service_account,
         network=settings.network,
         psc_interface_config=settings.psc_interface_config,
         tensorboard=settings.tensorboard,
-        encryption_spec={"kms_key_name": key} if key else {},
-        labels=settings.labels,
-        environment={} if settings.log_format == "text" else {process_log.FORMAT_VARIABLE: settings.log_format},
     )
+    encryption = _keep_set(kms_key_name=settings.encryption_spec_key_name)
+    return VertexTrainingSettings(
+        name=name,
+        project=settings.project or "",
+        location=settings.region or "",
+        worker=pool(make_machine_spec(worker, settings.reservation)),
+        parameter_server=pool(make_machine_spec(parameter_server)),
+        reduction_server={
+            "machine_spec": {"machine_type": settings.reduction_server_machine_type},
+            "replica_count": settings.reduction_server_replica_count,
+            "container_spec": {"image_uri": _REDUCTION_SERVER_IMAGE},
+        },
+        job=_keep_set(job_spec=job_spec, labels=settings.labels, encryption_spec=encryption),
+        training="custom_job" if needs_pools else settings.training,
+    )
+
+
+def _keep_set(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
 
 
 def checkpoint_dir(name: str, settings: VertexSettings) -> str:
@@ -131,16 +147,6 @@ def _find_machine_type(machine: MachineSpec) -> str:
         f"machine_type: no N2 machine has {machine.cpu or 'any'} CPUs and {machine.memory or 'any'} of memory, besides that "
         "of Vertex AI's agents; write which machine_type"
     )
-
-
-def _make_scheduling(worker: MachineSpec, settings: VertexSettings) -> dict[str, str | bool]:
-    values = {
-        "strategy": "SPOT" if worker.spot else settings.scheduling_strategy,
-        "max_wait_duration": None if settings.max_wait_duration is None else f"{settings.max_wait_duration}s",
-        "timeout": f"{settings.timeout}s" if settings.timeout else None,
-        "restart_job_on_worker_restart": settings.restart_job_on_worker_restart or None,
-    }
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _gibibytes_with_agents(machine: MachineSpec) -> float:

@@ -9,42 +9,51 @@ from google.cloud.aiplatform_v1.types import CustomJob
 from google.protobuf import json_format
 
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.components.launchers.vertex.launcher import (
-    REDUCTION_SERVER_IMAGE,
-    VertexLauncher,
-    VertexTrainingSettings,
-)
+from tfx_distribute.components.launchers.vertex.launcher import VertexLauncher, VertexTrainingSettings
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
+CONTAINER = {"image_uri": "europe-west4-docker.pkg.dev/example-project/team/digits:1"}
+WORKER = {
+    "machine_spec": {"machine_type": "g2-standard-24", "accelerator_type": "NVIDIA_L4", "accelerator_count": 2},
+    "container_spec": CONTAINER,
+    "disk_spec": {"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 200},
+}
 SETTINGS = VertexTrainingSettings(
     name="digits",
     project="example-project",
     location="europe-west4",
-    image="europe-west4-docker.pkg.dev/example-project/team/digits:1",
-    worker={"machine_type": "g2-standard-24", "accelerator_type": "NVIDIA_L4", "accelerator_count": 2},
-    parameter_server={"machine_type": "n2-highmem-8"},
-    reduction_server={"machine_type": "n1-highcpu-16"},
-    reduction_server_replica_count=4,
-    disk_spec={"boot_disk_type": "pd-ssd", "boot_disk_size_gb": 200},
-    parameter_server_disk_spec={"boot_disk_size_gb": 500},
-    labels={"team": "a"},
+    worker=WORKER,
+    parameter_server={
+        "machine_spec": {"machine_type": "n2-highmem-8"},
+        "container_spec": CONTAINER,
+        "disk_spec": {"boot_disk_size_gb": 500},
+    },
+    reduction_server={
+        "machine_spec": {"machine_type": "n1-highcpu-16"},
+        "replica_count": 4,
+        "container_spec": {"image_uri": "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"},
+    },
+    job={"labels": {"team": "a"}},
 )
+RESERVATION = {
+    "reservation_affinity_type": "SPECIFIC_RESERVATION",
+    "key": "compute.googleapis.com/reservation-name",
+    "values": ["projects/example-project/zones/europe-west4-a/reservations/l4"],
+}
 EVERYTHING = replace(
     SETTINGS,
-    worker={
-        **SETTINGS.worker,
-        "reservation_affinity": {
-            "reservation_affinity_type": "SPECIFIC_RESERVATION",
-            "key": "compute.googleapis.com/reservation-name",
-            "values": ["projects/example-project/zones/europe-west4-a/reservations/l4"],
+    worker={**WORKER, "machine_spec": {**WORKER["machine_spec"], "reservation_affinity": RESERVATION}},
+    job={
+        "labels": {"team": "a"},
+        "encryption_spec": {"kms_key_name": "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"},
+        "job_spec": {
+            "scheduling": {"strategy": "SPOT", "timeout": "86400s", "restart_job_on_worker_restart": True},
+            "service_account": "trainer@example-project.iam.gserviceaccount.com",
+            "network": "projects/1234/global/networks/training",
+            "psc_interface_config": {"network_attachment": "training"},
+            "tensorboard": "projects/1234/locations/europe-west4/tensorboards/5678",
         },
     },
-    scheduling={"strategy": "SPOT", "timeout": "86400s", "restart_job_on_worker_restart": True},
-    service_account="trainer@example-project.iam.gserviceaccount.com",
-    network="projects/1234/global/networks/training",
-    psc_interface_config={"network_attachment": "training"},
-    tensorboard="projects/1234/locations/europe-west4/tensorboards/5678",
-    encryption_spec={"kms_key_name": "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"},
 )
 TPU = {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x2"}
 CASES = {
@@ -66,7 +75,7 @@ CASES = {
         Distribution("parameter_server", num_workers=2, num_parameter_servers=2, num_evaluators=1),
         SETTINGS,
     ),
-    "tpu": (Distribution("tpu"), replace(SETTINGS, worker=TPU)),
+    "tpu": (Distribution("tpu"), replace(SETTINGS, worker={**WORKER, "machine_spec": TPU})),
     "model_parallel": (Distribution("model_parallel", mesh="1x2"), SETTINGS),
     "everything": (Distribution("multi_worker_mirrored", num_workers=2), EVERYTHING),
 }
@@ -89,12 +98,6 @@ def test_job_of_each_strategy(case, expected):
 def test_a_pool_that_is_not_needed_is_empty():
     pools = make("multi_worker_mirrored_evaluator")["job_spec"]["worker_pool_specs"]
     assert [pool.get("replica_count") for pool in pools] == [1, 2, None, 1]
-
-
-def test_reduction_servers_have_their_own_command():
-    pool = make("reduction_server")["job_spec"]["worker_pool_specs"][2]
-    assert pool["container_spec"] == {"image_uri": REDUCTION_SERVER_IMAGE}
-    assert (pool["replica_count"], pool["machine_spec"]) == (4, {"machine_type": "n1-highcpu-16"})
 
 
 def test_a_request_needs_no_client():

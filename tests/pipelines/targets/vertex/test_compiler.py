@@ -128,7 +128,7 @@ def test_machines_of_steps(taxi, digits):
 def test_what_the_trainer_is_told(taxi, digits):
     assert read_launcher(taxi).training == "auto", "a run may ask for more workers"
     assert read_launcher(digits).training == "custom_job", "its step is too small to train"
-    assert read_launcher(digits).worker["machine_type"] == "n1-standard-16"
+    assert read_launcher(digits).worker["machine_spec"]["machine_type"] == "n1-standard-16"
     kept = trainer_parameters(taxi)["checkpoint_dir"]["runtimeValue"]["constantValue"]["stringValue"]
     assert kept == "gs://bucket/root/taxi/checkpoints"
 
@@ -150,14 +150,15 @@ def test_what_only_worker_pools_have(setting, tmp_path):
 def test_a_machine_that_no_step_has(tmp_path):
     package = compiled(project(tmp_path, "digits", resources={"Trainer": {"cpu": 16, "machine_type": "n1-standard-96"}}))
     assert read_launcher(package).training == "custom_job"
-    assert read_launcher(package).worker == {"machine_type": "n1-standard-96"}
+    assert read_launcher(package).worker["machine_spec"] == {"machine_type": "n1-standard-96"}
 
 
 def test_disks_of_training_machines(tmp_path):
     target = {**TARGET, "boot_disk_type": "pd-standard", "boot_disk_size_gb": 200}
     launcher = read_launcher(compiled(project(tmp_path, "digits", targets={"vertex": target})))
-    assert launcher.disk_spec == {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 200}
-    assert launcher.parameter_server_disk_spec == launcher.disk_spec
+    assert launcher.worker["disk_spec"] == {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 200}
+    assert launcher.parameter_server["disk_spec"] == launcher.worker["disk_spec"]
+    assert launcher.reduction_server["container_spec"]["image_uri"].endswith("/reductionserver:latest"), "Google's own"
 
 
 def test_machines_that_are_waited_for_and_their_interface_to_a_network(tmp_path):
@@ -185,7 +186,7 @@ def test_a_step_has_no_spot_machine(tmp_path):
     nodes = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
     package = compiled(project(tmp_path, "digits", resources=nodes))
     assert read_launcher(package).training == "custom_job"
-    assert read_launcher(package).scheduling == {"strategy": "SPOT"}
+    assert read_launcher(package).job["job_spec"]["scheduling"] == {"strategy": "SPOT"}
 
 
 def test_beam_on_dataflow_has_the_image_of_the_steps(tmp_path):

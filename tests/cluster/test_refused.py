@@ -57,11 +57,6 @@ def check_ends_at_once(launch, namespace, caplog, *words):
 # What no waiting mends.
 
 
-def test_a_quota_that_is_too_small(start, namespace, caplog):
-    with quota(namespace, pods="0"):
-        check_ends_at_once(start(), namespace, caplog, "exceeded quota: small, requested: pods=1", "quota of the")
-
-
 def test_a_quota_that_counts_what_nobody_has_written(start, namespace, caplog):
     with quota(namespace, **{"limits.memory": "8Gi"}):
         words = ("failed quota: small: must specify limits.memory", "write cpu and memory")

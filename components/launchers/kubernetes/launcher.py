@@ -242,24 +242,24 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         if now - self._look_at < timeouts.NEWS_SECONDS:
             return ""
         self._look_at, jobs = now, self._client()
-        said: list[tuple[str, str, bool]] = []  # about what, words, True if these may be final
+        said: list[tuple[str, str]] = []  # about what, words
         for event in jobs.list_warnings(job):
-            about, words = event.involved_object, f"{event.reason}: {event.message}"
-            said.append((f"{about.kind} {about.name}: ", words, about.kind != "Pod"))
+            about = event.involved_object
+            said.append((f"{about.kind} {about.name}: ", f"{event.reason}: {event.message}"))
         if state.phase == "suspended" and not self.settings.queue:
             words = "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"
-            said.append((f"{jobs}: ", words, False))
+            said.append((f"{jobs}: ", words))
         elif state.phase == "suspended":
             workloads = jobs.list_workloads(job)
             words = reasons.find_wait(workloads) or ("" if workloads or not self._is_queued else _NO_WORKLOAD)
             self._is_queued = True  # Kueue had the time between two looks to make one
-            said.append((f"{jobs} waits in queue {self.settings.queue}: ", words, True))
-        for subject, words, may_be_final in said:
+            said.append((f"{jobs} waits in queue {self.settings.queue}: ", words))
+        for subject, words in said:
             if not words:
                 continue
             # The same about each of many pods is said once.
             self._news.setdefault(_RANDOM.sub("", words), subject + reasons.with_remedy(words))
-            if may_be_final and reasons.is_final(words):
+            if reasons.is_final(words):
                 return subject + reasons.with_remedy(words)
         return ""
 

@@ -13,45 +13,21 @@ _NO_PACKAGE = (
     "the image lacks tfx-distribute: build it from the Dockerfile of tfx-distribute, or install the package in it, and "
     "write it as targets.kubeflow.image"
 )
-# Kueue's words about a flavor that can never have the pods.
-_NEVER = re.compile(
-    r"(insufficient quota for .*? maximum capacity( \([^)]*\))?|resource \S+ unavailable in ClusterQueue"
-    r"|untolerated taint .*? in flavor \S+|flavor \S+ (doesn't match node affinity|not found))(, |$)"
-)
-_UNASSIGNED = re.compile(r"couldn't assign flavors to pod set [^:]+: (.*)")
-_NO_QUEUE = re.compile(r"LocalQueue \S+ doesn't exist|namespace doesn't match ClusterQueue selector")
-# A webhook may not know the owner of a new pod or job yet.
-_DENIED = re.compile(r"is forbidden|is invalid|denied the request(?!: \S+ \"[^\"]+\" not found(;|$))")
-# Others may free their part, or the controller of the quota has not counted yet.
-_QUOTA = re.compile(r"exceeded quota: .*requested: (?P<requested>.*), used: .*, limited: (?P<limited>.*)")
-_UNCOUNTED = "status unknown for quota"
+# What only a person can mend, whatever others free.
+_FINAL = re.compile(r"LocalQueue \S+ doesn't exist|violates PodSecurity|must specify|serviceaccount \S+ not found")
 # The first pattern that matches decides.
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (r"failed quota: .*must specify", "write cpu and memory for this component in resources, which the quota counts"),
     (r"LocalQueue \S+ doesn't exist", "write the name of a queue of the namespace in targets.kubeflow.queue"),
-    (
-        r"namespace doesn't match ClusterQueue selector",
-        "run in a namespace that the ClusterQueue selects, or write another queue",
-    ),
-    (
-        r"untolerated taint|doesn't match node affinity|flavor \S+ not found",
-        "write another accelerator, node_selector or tolerations in resources, or another queue",
-    ),
     (r"> maximum capacity", "ask for smaller or fewer machines in resources, or have the quota of the queue raised"),
     (r"exceeded quota", "ask for smaller or fewer machines in resources, or have the quota of the namespace raised"),
     (
         r"violates PodSecurity",
         "write what the namespace asks for in targets.kubeflow.security_context, or run in another namespace",
     ),
-    (
-        r"serviceaccount .*not found",
-        "create it in the namespace, or name another targets.kubeflow.service_account",
-    ),
+    (r"serviceaccount .*not found", "create it in the namespace, or name another targets.kubeflow.service_account"),
     (r"pull image|ErrImage|ImagePull|InvalidImageName", _IMAGE),
-    (
-        r"persistentvolumeclaim .*not found",
-        "create the claim in the namespace, or change targets.kubeflow.volumes",
-    ),
+    (r"persistentvolumeclaim .*not found", "create the claim in the namespace, or change targets.kubeflow.volumes"),
     (
         r"Multi-Attach error",
         "a ReadWriteOnce volume works on one machine only: write a ReadWriteMany claim in targets.kubeflow.volumes",
@@ -84,34 +60,8 @@ def with_remedy(words: str) -> str:
 
 
 def is_final(words: str) -> bool:
-    """Returns True for a reason that no waiting ends, only a person.
-
-    A pod that the cluster denies, or a queue that can never admit the training. `words`
-    are about a job: those about a pod that exists may pass, as a machine has to wait
-    for its own rights.
-    """
-    unassigned = [match[1] for part in words.split("; ") if (match := _UNASSIGNED.fullmatch(part))]
-    # Kueue gives a reason for each flavor. As long as one may pass, so may the wait.
-    if _NO_QUEUE.search(words) or any(not _NEVER.sub("", each) for each in unassigned):
-        return True
-    quota = _QUOTA.search(words)
-    if quota:
-        return _is_too_small(quota["requested"], quota["limited"])
-    return bool(_DENIED.search(words)) and _UNCOUNTED not in words
-
-
-def _is_too_small(requested: str, limited: str) -> bool:
-    """Returns True if a request exceeds the whole quota."""
-    from kubernetes.utils.quantity import parse_quantity
-
-    try:
-        amounts, limits = (
-            {name: parse_quantity(amount) for name, amount in (part.split("=") for part in parts.split(","))}
-            for parts in (requested, limited)
-        )
-    except ValueError:  # words of another kind of quota
-        return False
-    return any(name in limits and amount > limits[name] for name, amount in amounts.items())
+    """Returns True for a reason that no waiting ends, only a person."""
+    return bool(_FINAL.search(words))
 
 
 def find_wait(workloads: Sequence[Mapping[str, Any]]) -> str:

@@ -184,18 +184,6 @@ def test_what_no_waiting_ends_is_final_at_once(api):
     assert not exists(api)
 
 
-def test_what_a_machine_may_not_do_yet_is_waited_for(api, caplog):
-    """The kubelet has to wait until it may read what a pod that is new needs."""
-    launch = start(api)
-    about = api.set_pod(NAMESPACE, pod() | {"status": {"phase": "Pending"}})
-    warn(api, "FailedMount", 'configmaps "x" is forbidden: no relationship found between node and this object', about)
-    wait_until(lambda: "no relationship found" in caplog.text)
-    time.sleep(0.5)
-    assert launch.is_running
-    succeed(api)
-    assert launch.wait() is None
-
-
 def test_warnings_from_before_the_job_do_not_count(api):
     launch = start(api)
     job = api.get(NAMESPACE, NAME)

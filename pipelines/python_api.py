@@ -157,7 +157,7 @@ def compile_pipeline(
     target = KubeflowSettings(
         image="registry.example.com/team/digits:1", pipeline_root="gs://bucket/root"
     )
-    machines = {"Trainer": MachineSpec(memory="32Gi", accelerator="nvidia-l4")}
+    machines = {"Trainer": MachineSpec(memory="32Gi", accelerator="nvidia.com/gpu")}
     package = compile_pipeline(pipeline, target, machines)
     ```
 

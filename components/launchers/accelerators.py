@@ -21,16 +21,12 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 Cluster = Literal["kubernetes", "gke"]
 Platform = Literal["kubernetes", "gke", "vertex"]
 PLATFORMS: tuple[Platform, ...] = ("kubernetes", "gke", "vertex")
-"""Any cluster with NVIDIA's device plugin and GPU feature discovery; Google Kubernetes
-Engine; Vertex AI."""
+"""Any cluster with NVIDIA's device plugin; Google Kubernetes Engine; Vertex AI."""
 
 GPU_RESOURCE, TPU_RESOURCE = "nvidia.com/gpu", "google.com/tpu"
 GPU_RESOURCE_PREFIX = "nvidia.com/"
 """Prefix of the names of resources that are GPUs or parts of GPUs."""
 SPOT_LABEL = "cloud.google.com/gke-spot"
-PRODUCT = "nvidia.com/gpu.product"
-"""Node label set by GPU feature discovery: the driver's name for the GPUs, with dashes
-for spaces."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +36,6 @@ class Accelerator:
     Attributes:
       name: Name in a pipeline file: the value of GKE's label, or a resource.
       kind: `gpu` or `tpu`.
-      products: Values of the label `nvidia.com/gpu.product` for this accelerator; empty
-        if only Google has it.
       vertex_type: Vertex AI's `accelerator_type`; empty if the machine type determines
         it.
       vertex_units: Units that Vertex AI counts per device: of a TPU v3, it counts the
@@ -54,7 +48,6 @@ class Accelerator:
 
     name: str
     kind: Literal["gpu", "tpu"]
-    products: tuple[str, ...] = ()
     vertex_type: str = ""
     vertex_units: int = 1
     machines: Mapping[int, str] = field(default_factory=dict)
@@ -65,7 +58,7 @@ class Accelerator:
         """Platforms that offer the accelerator."""
         is_resource = self.name.startswith(GPU_RESOURCE_PREFIX)
         offered = {
-            "kubernetes": bool(self.products) or is_resource,
+            "kubernetes": is_resource,
             "gke": not is_resource,
             "vertex": bool(self.machines),
         }
@@ -94,9 +87,6 @@ _V5E_4 = ("4x4", "4x8", "8x8", "8x16", "16x16")
 _CUBES = ("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4")
 
 # Sources, read in 2026:
-# - kubernetes: internal/lm/resource.go of https://github.com/NVIDIA/k8s-device-plugin
-#   makes the label. A GPU that several Pods share, or a part of a GPU, has another
-#   value there and is not included here.
 # - gke: https://cloud.google.com/kubernetes-engine/docs/concepts/gpus and
 #   https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus. Left out:
 #   devices of older TPUs made for serving (tpu-v4-lite-device, tpu-v5-lite-device), and
@@ -110,42 +100,30 @@ ACCELERATORS: dict[str, Accelerator] = {
         Accelerator(
             "nvidia-tesla-p4",
             "gpu",
-            products=("Tesla-P4",),
             vertex_type="NVIDIA_TESLA_P4",
             machines=_N1,
         ),
         Accelerator(
             "nvidia-tesla-p100",
             "gpu",
-            products=("Tesla-P100-SXM2-16GB", "Tesla-P100-PCIE-16GB"),
             vertex_type="NVIDIA_TESLA_P100",
             machines=_N1,
         ),
         Accelerator(
             "nvidia-tesla-v100",
             "gpu",
-            products=(
-                "Tesla-V100-SXM2-16GB",
-                "Tesla-V100-SXM2-32GB",
-                "Tesla-V100-SXM3-32GB",
-                "Tesla-V100-PCIE-16GB",
-                "Tesla-V100-PCIE-32GB",
-                "Tesla-V100S-PCIE-32GB",
-            ),
             vertex_type="NVIDIA_TESLA_V100",
             machines={**_N1, 8: "n1-standard-64"},
         ),
         Accelerator(
             "nvidia-tesla-t4",
             "gpu",
-            products=("Tesla-T4",),
             vertex_type="NVIDIA_TESLA_T4",
             machines=_N1,
         ),
         Accelerator(
             "nvidia-l4",
             "gpu",
-            products=("NVIDIA-L4",),
             vertex_type="NVIDIA_L4",
             machines={
                 1: "g2-standard-12",
@@ -157,7 +135,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         Accelerator(
             "nvidia-tesla-a100",
             "gpu",
-            products=("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB"),
             vertex_type="NVIDIA_TESLA_A100",
             machines={
                 1: "a2-highgpu-1g",
@@ -170,7 +147,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         Accelerator(
             "nvidia-a100-80gb",
             "gpu",
-            products=("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"),
             vertex_type="NVIDIA_A100_80GB",
             machines={
                 1: "a2-ultragpu-1g",
@@ -182,7 +158,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         Accelerator(
             "nvidia-h100-80gb",
             "gpu",
-            products=("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe"),
             vertex_type="NVIDIA_H100_80GB",
             machines={
                 1: "a3-highgpu-1g",
@@ -201,7 +176,6 @@ ACCELERATORS: dict[str, Accelerator] = {
         Accelerator(
             "nvidia-h200-141gb",
             "gpu",
-            products=("NVIDIA-H200", "NVIDIA-H200-NVL"),
             vertex_type="NVIDIA_H200_141GB",
             machines={8: "a3-ultragpu-8g"},
         ),
@@ -256,20 +230,17 @@ def find(name: str, platform: Platform) -> Accelerator:
         row = _get_row(name)
         if platform in row.platforms:
             return row
+    if platform == "kubernetes":
+        raise ConfigurationError(
+            f"accelerator: kubernetes has no {name!r}; write {GPU_RESOURCE}, or {_MIG}... for a part of a GPU, and a "
+            "node_selector where the cluster has several kinds"
+        )
     offered = [other.name for other in ACCELERATORS.values() if platform in other.platforms]
     if name in REFUSED:
         raise ConfigurationError(f"accelerator: {name} cannot be used: {REFUSED[name]}; write one of {', '.join(offered)}")
-    # The spelling of Vertex AI, or of a node's label, is close enough for a suggestion.
+    # The spelling of Vertex AI is close enough for a suggestion.
     close = difflib.get_close_matches(name.lower().replace("_", "-"), offered, n=1)
-    others = ""
-    if platform == "kubernetes":
-        others = (
-            f"; for any other GPU write {GPU_RESOURCE}, or {_MIG}... for a part of one, and a node_selector where the "
-            "cluster has several kinds"
-        )
-    raise ConfigurationError(
-        f"accelerator: {platform} has no {name!r};{_suggest(close)} it has {', '.join(offered)}{others}"
-    )
+    raise ConfigurationError(f"accelerator: {platform} has no {name!r};{_suggest(close)} it has {', '.join(offered)}")
 
 
 def check(name: str | None, accelerator_count: int, topology: str, platform: Platform, spot: bool = False) -> None:
@@ -332,33 +303,20 @@ def get_resource_name(name: str) -> str:
     return TPU_RESOURCE if ACCELERATORS[name].kind == "tpu" else GPU_RESOURCE
 
 
-def make_node_selector(name: str | None, topology: str, spot: bool, platform: Cluster) -> dict[str, str]:
-    """Returns the labels that a Kubernetes node must have.
+def make_node_selector(name: str | None, topology: str, spot: bool) -> dict[str, str]:
+    """Returns the labels of GKE that a Kubernetes node must have.
 
-    One label cannot express that several products are the same accelerator: see
-    `make_node_affinity`.
+    Other clusters have none in common: a resource may be on any node that has it.
     """
     labels = {SPOT_LABEL: "true"} if spot else {}
-    if name is None:
+    if name is None or name not in ACCELERATORS:
         return labels
-    row = _get_row(name)
-    if platform == "kubernetes":
-        return {PRODUCT: row.products[0]} if len(row.products) == 1 else {}
-    if row.kind == "tpu":
+    if ACCELERATORS[name].kind == "tpu":
         return {"cloud.google.com/gke-tpu-accelerator": name, "cloud.google.com/gke-tpu-topology": topology, **labels}
     return {"cloud.google.com/gke-accelerator": name, **labels}
 
 
-def make_node_affinity(name: str | None, platform: Cluster) -> dict[str, tuple[str, ...]]:
-    """Returns labels of which a Kubernetes node must have one of several values.
-
-    They apply in addition to `make_node_selector`, and are empty for most accelerators.
-    """
-    products = _get_row(name).products if name is not None and platform == "kubernetes" else ()
-    return {PRODUCT: products} if len(products) > 1 else {}
-
-
-def make_tolerations(name: str | None, spot: bool, platform: Cluster) -> list[dict[str, str]]:
+def make_tolerations(name: str | None, spot: bool) -> list[dict[str, str]]:
     """Returns tolerations of the taints that reserve such Kubernetes nodes."""
     tolerations = []
     if name is not None:

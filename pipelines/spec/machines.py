@@ -71,8 +71,8 @@ class MachineSpec(SpecModel):
     memory: Quantity | None = None
     """Memory, such as `16Gi`."""
     accelerator: str | None = None
-    """Kind of accelerator, such as `nvidia-l4` or `tpu-v5-lite-podslice`, or on
-    Kubernetes `nvidia.com/gpu` for any GPU; docs/accelerators.md lists them."""
+    """Kind of accelerator, such as `nvidia-l4` or `tpu-v5-lite-podslice`; outside of
+    Google's platforms `nvidia.com/gpu`. docs/accelerators.md lists them."""
     accelerator_count: int = Field(0, ge=0)
     """Number of accelerators; 0 for one GPU, or for all chips of a TPU machine."""
     topology: str = ""

@@ -19,14 +19,12 @@ class Machine:
     """A `MachineSpec` in the terms of Kubernetes.
 
     Attributes:
-      node_affinity: Label of a Kubernetes node -> allowed values.
       shared_memory: Size of `/dev/shm`, empty for no limit; None for the container's
         default.
     """
 
     limits: Mapping[str, str] = field(default_factory=dict)
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    node_affinity: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tolerations: tuple[Mapping[str, str], ...] = ()
     shared_memory: str | None = None
 
@@ -53,18 +51,10 @@ def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machin
         count = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
         limits[accelerators.get_resource_name(machine.accelerator)] = str(count)
         shared_memory = shared_memory or ""
-    selector = accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot, platform)
-    affinity = accelerators.make_node_affinity(machine.accelerator, platform)
+    selector = accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot)
     return Machine(
         limits=limits,
         node_selector={**selector, **machine.node_selector},
-        # A shared GPU, or a part of one, has another label, which the user chooses.
-        node_affinity={label: values for label, values in affinity.items() if label not in machine.node_selector},
-        tolerations=(*accelerators.make_tolerations(machine.accelerator, machine.spot, platform), *user_tolerations),
+        tolerations=(*accelerators.make_tolerations(machine.accelerator, machine.spot), *user_tolerations),
         shared_memory=shared_memory,
     )
-
-
-def make_expressions(machine: Machine) -> list[Document]:
-    """Returns the node affinity of a machine in the terms of Kubernetes."""
-    return [{"key": key, "operator": "In", "values": list(values)} for key, values in machine.node_affinity.items()]

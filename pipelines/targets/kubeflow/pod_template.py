@@ -5,7 +5,7 @@ The launcher completes the template with what is known only in the Trainer's ste
 
 from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
-from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine, make_expressions
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 from tfx_distribute.trainer_module.reporting import metrics_server, process_log
@@ -75,10 +75,6 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         spec["volumes"] = volumes
     if machine.node_selector:
         spec["nodeSelector"] = dict(machine.node_selector)
-    if machine.node_affinity:
-        terms = [{"matchExpressions": make_expressions(machine)}]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        spec["affinity"] = {"nodeAffinity": required}
     if machine.tolerations:
         spec["tolerations"] = [dict(toleration) for toleration in machine.tolerations]
     if target.image_pull_secrets:

@@ -10,7 +10,7 @@ github.com/kubeflow/pipelines). `pod_template` makes those of a training.
 from collections.abc import Mapping
 
 from tfx_distribute.pipelines.spec.machines import number
-from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine, make_expressions
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
 
@@ -50,8 +50,6 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
     config: Document = {}
     if machine.node_selector:
         config["nodeSelector"] = {"labels": dict(machine.node_selector)}
-    if machine.node_affinity:
-        config["nodeAffinity"] = [{"matchExpressions": make_expressions(machine)}]
     if machine.tolerations:
         config["tolerations"] = [dict(toleration) for toleration in machine.tolerations]
     if machine.shared_memory is not None:

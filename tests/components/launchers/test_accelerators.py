@@ -7,7 +7,7 @@ import pytest
 from google.cloud.aiplatform_v1.types import AcceleratorType
 
 from tfx_distribute.components.launchers import accelerators
-from tfx_distribute.components.launchers.accelerators import ACCELERATORS, PLATFORMS, REFUSED
+from tfx_distribute.components.launchers.accelerators import ACCELERATORS, REFUSED
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 GPUS = [row for row in ACCELERATORS.values() if row.kind == "gpu"]
@@ -31,7 +31,6 @@ def test_importing_it_imports_nothing_heavy():
 
 @pytest.mark.parametrize("row", TPUS, ids=lambda row: row.name)
 def test_each_tpu_can_be_had_as_the_table_says(row):
-    assert not row.products
     assert accelerators.get_resource_name(row.name) == "google.com/tpu"
     for topology, of_machine in row.topologies.items():
         chips = math.prod(map(int, topology.split("x")))
@@ -44,11 +43,10 @@ def test_each_tpu_can_be_had_as_the_table_says(row):
                 assert accelerators.make_machine_spec(row.name, count, topology)["machine_type"]
 
 
-def test_names_and_products_are_of_one_row_each():
+def test_names_are_of_one_row_each():
     names = [*ACCELERATORS, *REFUSED]
-    products = [product for row in GPUS for product in row.products]
     types = [row.vertex_type for row in ACCELERATORS.values() if row.vertex_type]
-    for values in (names, products, types):
+    for values in (names, types):
         assert len(set(values)) == len(values)
     # Any GPU can be attached to an N1 machine; other machine types include their GPUs.
     machines = [machine for row in ACCELERATORS.values() for machine in row.machines.values()]
@@ -56,21 +54,16 @@ def test_names_and_products_are_of_one_row_each():
     assert len(set(machines)) == len(machines)
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_find_gives_the_row(platform):
-    assert accelerators.find("nvidia-l4", platform) is ACCELERATORS["nvidia-l4"]
-
-
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
         (
-            ("nvidia-l5", 1, "", "kubernetes"),
-            "accelerator: kubernetes has no 'nvidia-l5'; did you mean 'nvidia-l4'\\? it has nvidia-tesla-p4, .*, nvidia-l4",
+            ("nvidia-l5", 1, "", "gke"),
+            "accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'\\? it has nvidia-tesla-p4, .*, nvidia-l4",
         ),
         (
-            ("nvidia-a10g", 1, "", "kubernetes"),
-            "accelerator: kubernetes has no 'nvidia-a10g'; .*; for any other GPU write nvidia.com/gpu, or nvidia.com/mig-",
+            ("nvidia-l4", 1, "", "kubernetes"),
+            "accelerator: kubernetes has no 'nvidia-l4'; write nvidia.com/gpu, or nvidia.com/mig-",
         ),
         (("nvidia.com/gpu", 1, "", "gke"), "accelerator: gke has no 'nvidia.com/gpu'; it has"),
         (("amd.com/gpu", 1, "", "kubernetes"), "accelerator: kubernetes has no 'amd.com/gpu'"),
@@ -87,7 +80,7 @@ def test_find_gives_the_row(platform):
             "accelerator_count: a machine has 1, 2 or 4 nvidia-tesla-t4, not 3; write accelerator_count=2 or "
             "accelerator_count=4",
         ),
-        (("nvidia-l4", -1, "", "kubernetes"), "accelerator_count: -1 is too small; write 1 or more"),
+        (("nvidia-l4", -1, "", "gke"), "accelerator_count: -1 is too small; write 1 or more"),
         (("nvidia-l4", 1, "2x2", "gke"), "topology: nvidia-l4 is a GPU, but topology is '2x2'; leave topology out"),
         ((None, 0, "2x2", "gke"), "topology: '2x2' needs an accelerator; write which, or leave topology out"),
         (
@@ -111,7 +104,7 @@ def test_what_cannot_be_had_is_refused_with_the_fix(request_, message):
 
 
 def test_any_number_of_gpus_may_be_asked_of_a_cluster_whose_machines_are_not_known():
-    accelerators.check("nvidia-tesla-t4", 3, "", "kubernetes")
+    accelerators.check("nvidia.com/gpu", 3, "", "kubernetes")
 
 
 def test_a_pod_may_have_an_even_share_of_a_machine():
@@ -121,7 +114,7 @@ def test_a_pod_may_have_an_even_share_of_a_machine():
 
 def test_spot_is_refused_where_clusters_share_no_label_for_it():
     for call in (
-        lambda: accelerators.check("nvidia-l4", 1, "", "kubernetes", spot=True),
+        lambda: accelerators.check("nvidia.com/gpu", 1, "", "kubernetes", spot=True),
         lambda: accelerators.check(None, 0, "", "kubernetes", spot=True),
     ):
         with pytest.raises(
@@ -137,6 +130,7 @@ def test_spot_is_refused_where_clusters_share_no_label_for_it():
     [
         (None, "", False, {}, []),
         (None, "", True, {"cloud.google.com/gke-spot": "true"}, [SPOT_TAINT]),
+        ("nvidia.com/gpu", "", False, {}, [GPU_TAINT]),
         ("nvidia-l4", "", False, {"cloud.google.com/gke-accelerator": "nvidia-l4"}, [GPU_TAINT]),
         (
             "nvidia-tesla-a100",
@@ -168,26 +162,9 @@ def test_spot_is_refused_where_clusters_share_no_label_for_it():
         ),
     ],
 )
-def test_nodes_of_gke(name, topology, spot, labels, tolerated):
-    assert accelerators.make_node_selector(name, topology, spot, "gke") == labels
-    assert accelerators.make_tolerations(name, spot, "gke") == tolerated
-    assert accelerators.make_node_affinity(name, "gke") == {}
-
-
-def test_nodes_of_any_cluster():
-    assert accelerators.make_node_selector("nvidia-l4", "", False, "kubernetes") == {"nvidia.com/gpu.product": "NVIDIA-L4"}
-    assert accelerators.make_node_affinity("nvidia-l4", "kubernetes") == {}
-    assert accelerators.make_tolerations("nvidia-l4", False, "kubernetes") == [GPU_TAINT]
-    assert accelerators.make_node_selector(None, "", False, "kubernetes") == {}
-    assert accelerators.make_node_affinity(None, "kubernetes") == {}
-    assert accelerators.make_tolerations(None, False, "kubernetes") == []
-
-
-def test_several_products_are_one_of_several_labels():
-    assert accelerators.make_node_selector("nvidia-a100-80gb", "", False, "kubernetes") == {}
-    assert accelerators.make_node_affinity("nvidia-a100-80gb", "kubernetes") == {
-        "nvidia.com/gpu.product": ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe")
-    }
+def test_nodes(name, topology, spot, labels, tolerated):
+    assert accelerators.make_node_selector(name, topology, spot) == labels
+    assert accelerators.make_tolerations(name, spot) == tolerated
 
 
 def test_nothing_said_of_how_many_is_one_gpu_or_all_chips_of_a_machine():
@@ -238,10 +215,6 @@ def row_of(*cells: str) -> str:
     return ("| " + " | ".join(cells) + " |").replace("|  |", "| |")
 
 
-def code(values) -> str:
-    return ", ".join(f"`{value}`" for value in values)
-
-
 def arranged(topology: str, of_machine: tuple[int, ...]) -> str:
     chips = math.prod(map(int, topology.split("x")))
     return f"`{topology}` " + " or ".join(f"{chips // count} of {count}" for count in of_machine)
@@ -250,8 +223,7 @@ def arranged(topology: str, of_machine: tuple[int, ...]) -> str:
 def test_the_page_shows_the_table_as_it_is(request):
     page = (request.config.rootpath / "docs" / "accelerators.md").read_text()
     assert table(page, "gpus") == [
-        row_of(f"`{row.name}`", ", ".join(map(str, row.machines)), code(row.products), f"`{row.vertex_type}`")
-        for row in GPUS
+        row_of(f"`{row.name}`", ", ".join(map(str, row.machines)), f"`{row.vertex_type}`") for row in GPUS
     ]
     assert table(page, "tpus") == [
         row_of(

@@ -17,10 +17,15 @@ TARGET = KubeflowSettings(
 )
 MACHINES = {
     "cpu": (MachineSpec(cpu="500m", memory="2Gi"), "kubernetes"),
-    "gpu": (MachineSpec(cpu="8", memory="32Gi", accelerator="nvidia-l4", accelerator_count=2), "kubernetes"),
-    "gpu-of-several-products": (MachineSpec(accelerator="nvidia-tesla-v100", shared_memory="8Gi"), "kubernetes"),
-    "gpu-of-any-product": (
-        MachineSpec(accelerator="nvidia.com/gpu", node_selector={"nvidia.com/gpu.product": "NVIDIA-A10G"}),
+    "gpu": (
+        MachineSpec(
+            cpu="8",
+            memory="32Gi",
+            accelerator="nvidia.com/gpu",
+            accelerator_count=2,
+            shared_memory="8Gi",
+            node_selector={"nvidia.com/gpu.product": "NVIDIA-A10G"},
+        ),
         "kubernetes",
     ),
     "part-of-a-gpu": (MachineSpec(accelerator="nvidia.com/mig-1g.5gb"), "kubernetes"),
@@ -45,17 +50,6 @@ def test_a_machine_in_all_documents(name, expected):
             "pod of a training process": make_pod_template(machine, TARGET),
         },
     )
-
-
-@pytest.mark.parametrize("accelerator", ["nvidia-tesla-t4", "nvidia-tesla-a100", "nvidia-h200-141gb"])
-def test_a_product_of_ones_own_takes_the_place_of_the_accelerators(accelerator):
-    """Those of one product select it, and those of several have an affinity to them."""
-    own = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}
-    machine = make_machine(MachineSpec(accelerator=accelerator, node_selector=own), "kubernetes")
-    assert machine.node_selector == own
-    assert machine.node_affinity == {}
-    machine = make_machine(MachineSpec(accelerator=accelerator, node_selector={"pool": "big"}), "kubernetes")
-    assert "nvidia.com/gpu.product" in {**machine.node_selector, **machine.node_affinity}
 
 
 def test_annotations_of_all_pods():

@@ -121,7 +121,7 @@ def _make_pools(training: Training, settings: VertexTrainingSettings, error_file
             "command": ["python", "-m", "tfx_distribute.trainer_module", "--job", training.job_address],
             "env": [{"name": key, "value": value} for key, value in sorted(variables.items())],
         }
-        return {**template, "replica_count": count, "container_spec": container}
+        return {**template, "machine_spec": dict(machine), "replica_count": count, "container_spec": container}
 
     pools = {}
     for role, count in replicas_of_roles(distribution).items():

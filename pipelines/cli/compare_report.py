@@ -7,7 +7,7 @@ from typing import Any
 from tfx_distribute.pipelines.cli import tables
 from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.compare.advice import advise
-from tfx_distribute.pipelines.compare.comparison import Outcome, efficiency, find_series
+from tfx_distribute.pipelines.compare.comparison import Outcome, efficiencies
 from tfx_distribute.pipelines.compare.measurement import Measurement
 
 
@@ -22,7 +22,7 @@ def as_text(outcomes: Sequence[Outcome], train_steps: int) -> str:
     """
     columns = ["batch", "examples/s", "efficiency", "input", "peers", "loss"]
     rows = [[*outcomes[0].combination.values, *columns]]
-    for outcome, ratio in zip(outcomes, _efficiencies(outcomes), strict=True):
+    for outcome, ratio in zip(outcomes, efficiencies(outcomes), strict=True):
         cells = [outcome.status, *[""] * (len(columns) - 1)]
         if measured := outcome.measurement:
             cells = [
@@ -55,7 +55,7 @@ def as_document(pipeline: str, outcomes: Sequence[Outcome], train_steps: int) ->
             "efficiency": ratio,
             **(vars(outcome.measurement) if outcome.measurement else unknown),
         }
-        for outcome, ratio in zip(outcomes, _efficiencies(outcomes), strict=True)
+        for outcome, ratio in zip(outcomes, efficiencies(outcomes), strict=True)
     ]
     return {
         "pipeline": pipeline,
@@ -63,12 +63,6 @@ def as_document(pipeline: str, outcomes: Sequence[Outcome], train_steps: int) ->
         "combinations": combinations,
         "advice": advise(outcomes, train_steps),
     }
-
-
-def _efficiencies(outcomes: Sequence[Outcome]) -> list[float | None]:
-    """Returns the efficiency of each combination against the smallest of its series."""
-    ratios = {id(each[0]): efficiency(each, series[0]) for series in find_series(outcomes) for each in series}
-    return [ratios.get(id(outcome.combination)) for outcome in outcomes]
 
 
 def _format(value: float | None, form: str) -> str:

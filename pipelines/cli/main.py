@@ -6,7 +6,7 @@ Each command imports what it needs when it runs, so that help and checks are fas
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -29,11 +29,9 @@ from tfx_distribute.pipelines.cli.options import (
     FAILED,
     INTERRUPTED,
     INVALID,
-    NOT_BLESSED,
     OUTPUT,
     PARAMETER,
     PIPELINE,
-    STOPPED,
     add_options,
     check_options,
     load,
@@ -45,11 +43,6 @@ from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from tfx_distribute.pipelines.notify.message import Ending
-    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
-    from tfx_distribute.pipelines.spec.user_module import Module
 
 
 @click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -161,9 +154,10 @@ def run(
     if if_new and (found := span_runs.find_run_of_newest(spec.data, paths.root)):
         click.echo(f"no new span: {found}")
         return
-    from tfx_distribute.components.launchers.locks import InUseError
     from tfx_distribute.pipelines.cli import console as console_lib
+    from tfx_distribute.pipelines.cli import shown_run
     from tfx_distribute.pipelines.notify.message import Ending
+    from tfx_distribute.trainer_module.liveness import exit_codes
 
     notify.warn_if_missing(spec)
     unread = ", ".join(span_runs.find_unread(spec.data, paths.root))
@@ -177,18 +171,11 @@ def run(
         console.print(console_lib.format_header(spec))
         ending = Ending(FAILED)
         try:
-            ending = _run(spec, module, paths, console, not no_cache)
-        except ConfigurationError as error:
-            console.print(f"Error: {error}", style="red", markup=False)
-            ending = Ending(INVALID, str(error), is_news=not isinstance(error, InUseError))
-        except KeyboardInterrupt as interrupt:
-            from tfx_distribute.components.launchers.sigterm import TerminatedError
-            from tfx_distribute.trainer_module.liveness import exit_codes
-
-            console.print(
-                "Interrupted. The same command continues after the last component that finished and the last saved step."
-            )
-            ending = Ending(exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED)
+            ending = shown_run.run_to_end(spec, module, paths, console, not no_cache)
+            if ending.code in (INTERRUPTED, exit_codes.PREEMPTED):
+                console.print(
+                    "Interrupted. The same command continues after the last component that finished and the last saved step."
+                )
         except Exception as error:
             ending = Ending(FAILED, f"{type(error).__name__}: {error}")
             raise
@@ -198,25 +185,6 @@ def run(
             console.print(f"log      {paths.log}", markup=False)
             notify.tell_end(spec, paths, console, replace(ending, unread=unread))
     sys.exit(ending.code)
-
-
-def _run(  # type: ignore[no-untyped-def]
-    spec: "PipelineSpec", module: "Module", paths, console, enable_cache: bool
-) -> "Ending":
-    from tfx_distribute.pipelines.cli import node_errors, shown_run
-    from tfx_distribute.pipelines.notify.message import Ending
-
-    try:
-        result = shown_run.run(spec, module, paths, console, enable_cache)
-    except Exception as error:
-        from tfx_distribute.pipelines.targets.local.runner import NodeError
-
-        if not isinstance(error, NodeError):
-            raise
-        message = error.rejection or node_errors.explain(error.__cause__ or error, module.file.parent)
-        console.print(message, markup=False, style="red")
-        return Ending(STOPPED, message) if error.rejection else Ending(FAILED, f"{error.node}: {message}")
-    return Ending(NOT_BLESSED if result.blessed is False else 0, result=result)
 
 
 for remote_target in target_lib.remote_targets().values():

@@ -145,12 +145,11 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
 
 
 def _iterate_runs(root: "Path") -> "Iterator[Run]":
-    """Yields the runs that can be read, the latest first, without comparisons."""
+    """Yields the runs that can be read, the latest first."""
     from tfx_distribute.pipelines.targets.local import runs
-    from tfx_distribute.pipelines.targets.local.paths import COMPARISON
 
     with contextlib.suppress(ConfigurationError):
-        yield from (run for run in runs.iterate_runs([root]) if not run.id.startswith(COMPARISON))
+        yield from runs.iterate_runs([root])
 
 
 def _describe_end(run: "Run") -> str:

@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.components.launchers.sigterm import terminable
+from tfx_distribute.components.launchers.locks import InUseError
+from tfx_distribute.components.launchers.sigterm import TerminatedError, terminable
 from tfx_distribute.pipelines.cli import console as console_lib
+from tfx_distribute.pipelines.cli.options import FAILED, INTERRUPTED, INVALID, NOT_BLESSED, STOPPED
+from tfx_distribute.pipelines.notify.message import Ending
 from tfx_distribute.trainer_module import garbage_collection
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.liveness import exit_codes
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -58,3 +63,26 @@ def run(
             console.print(console_lib.format_trials(result.search))
         console.print(console_lib.format_summary(result))
         return result
+
+
+def run_to_end(
+    spec: "PipelineSpec", module: "Module", paths: "RunPaths", console: Console, enable_cache: bool = True
+) -> Ending:
+    """Runs a pipeline as `run` does, shows why it failed, and returns how it ended."""
+    try:
+        result = run(spec, module, paths, console, enable_cache)
+    except ConfigurationError as error:
+        console.print(f"Error: {error}", style="red", markup=False)
+        return Ending(INVALID, str(error), is_news=not isinstance(error, InUseError))
+    except KeyboardInterrupt as interrupt:
+        return Ending(exit_codes.PREEMPTED if isinstance(interrupt, TerminatedError) else INTERRUPTED)
+    except Exception as error:
+        from tfx_distribute.pipelines.cli import node_errors
+        from tfx_distribute.pipelines.targets.local.runner import NodeError
+
+        if not isinstance(error, NodeError):
+            raise
+        message = error.rejection or node_errors.explain(error.__cause__ or error, module.file.parent)
+        console.print(message, markup=False, style="red")
+        return Ending(STOPPED, message) if error.rejection else Ending(FAILED, f"{error.node}: {message}")
+    return Ending(NOT_BLESSED if result.blessed is False else 0, result=result)

@@ -3,7 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from tfx_distribute.pipelines.compare.comparison import Measured, Outcome, find_measured
+from tfx_distribute.pipelines.compare.combinations import Combination
+from tfx_distribute.pipelines.compare.comparison import Outcome
+from tfx_distribute.pipelines.compare.measurement import Measurement
+
+Measured = tuple[Combination, Measurement]
 
 # Parts of a step from which waiting for peers and waiting for examples are named.
 PEER_BOUND = 0.3
@@ -18,7 +22,7 @@ ENOUGH_SECONDS = 5.0
 
 def advise(outcomes: Sequence[Outcome], train_steps: int) -> list[str]:
     """Returns sentences about a comparison, those about its limits first."""
-    measured = find_measured(outcomes)
+    measured = [(each.combination, each.measurement) for each in outcomes if each.measurement]
     if not measured:
         return []
     return [*_limits(measured, train_steps), *_waits(measured), *_fastest(measured)]

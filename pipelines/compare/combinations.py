@@ -7,15 +7,15 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfx_distribute.components.launchers.local import gpus as gpus_lib
 from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.pipelines.compare import grid as grid_lib
 from tfx_distribute.pipelines.spec import loader, user_module
-from tfx_distribute.pipelines.spec.pipeline import SECTION_PARAMETERS, PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, SECTION_PARAMETERS, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
+from tfx_distribute.trainer_module.job import shard_plan, strategy_table
 from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -25,7 +25,7 @@ EPOCHS = 20
 LENGTHS = ("train_steps", "epochs", "steps_per_epoch")
 # A measured training does nothing but train.
 MEASURED_TRAINING: Mapping[str, Scalar] = {
-    "validation_freq": 1,
+    "validation_freq": EPOCHS + 1,
     "eval_steps": 0,
     "export_best": "",
     "export_mode": "",
@@ -90,7 +90,21 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
             raise ConfigurationError(f"-p {grid_lib.describe({name: value})}: {problems[0]}")
     if not grid and combinations[0].problem:
         raise ConfigurationError(combinations[0].problem)
-    return combinations
+    return _sharing_shards(combinations)
+
+
+def _sharing_shards(combinations: list[Combination]) -> list[Combination]:
+    """Returns combinations that read the same shards, in whole files each."""
+    readers = {
+        strategy_table.reading_processes(each.spec.trainer.parameters.distribution)
+        for each in combinations
+        if not each.problem
+    }
+    if len(readers) == 1 or combinations[0].spec.shards.num_shards:
+        return combinations
+    multiple = math.lcm(*readers)
+    num_shards = multiple * math.ceil(shard_plan.MIN_SHARDS / multiple)
+    return [replace(each, spec=each.spec.with_parameters({"num_shards": num_shards})) for each in combinations]
 
 
 def _make(spec: PipelineSpec, values: Mapping[str, Scalar], train_steps: int, gpus: Sequence[str]) -> Combination:
@@ -99,6 +113,11 @@ def _make(spec: PipelineSpec, values: Mapping[str, Scalar], train_steps: int, gp
         asked = loader.override(spec, values)
         if user_module.find(asked).train == "run_fn":
             raise ConfigurationError("module: a run_fn trains by itself, so its steps cannot be measured; write build_model")
+        if asked.trainer.base_model.path == LATEST_BLESSED:
+            raise ConfigurationError(
+                "base_model: the runs of a comparison have a folder of their own, without a blessed model; write its path: "
+                "-p base_model=runs/NAME/serving"
+            )
         # The evaluation is left out last: `latest_blessed` needs its thresholds.
         measured = asked.with_parameters({**MEASURED_TRAINING, **lengths})
         measured = measured.model_copy(update={"tune": None, "evaluate": None, "push": None})

@@ -1,6 +1,6 @@
-"""Compares the outcomes of combinations: trainings of growing size, and efficiency."""
+"""Holds the outcomes of combinations, and compares their speeds."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,8 +9,6 @@ from tfx_distribute.pipelines.compare.measurement import Measurement
 
 # Parameters that make a training larger.
 SIZE_PARAMETERS = ("num_workers", "accelerator_count", "num_parameter_servers", "mesh")
-
-Measured = tuple[Combination, Measurement]
 
 
 @dataclass(frozen=True)
@@ -26,31 +24,25 @@ class Outcome:
     reason: str = ""
     measurement: Measurement | None = None
 
-
-def initial_outcome(combination: Combination) -> Outcome:
-    """Returns the outcome of a combination before anything runs."""
-    return Outcome(combination, "skipped" if combination.problem else "not run", combination.problem)
-
-
-def find_measured(outcomes: Iterable[Outcome]) -> list[Measured]:
-    """Returns the combinations that were measured, with their measurements."""
-    return [(each.combination, each.measurement) for each in outcomes if each.measurement]
+    @property
+    def speed(self) -> float:
+        """Examples per second and device; 0 if unknown."""
+        devices = self.combination.devices
+        return self.measurement.examples_per_second / devices if self.measurement and devices else 0.0
 
 
-def find_series(outcomes: Iterable[Outcome]) -> list[list[Measured]]:
-    """Groups measured trainings that differ in their size alone, from small to large.
+def efficiencies(outcomes: Sequence[Outcome]) -> list[float | None]:
+    """Returns the speed per device of each, as a part of that of its smallest peer.
 
-    Those with an unknown number of devices are left out.
+    Peers are trainings that differ in their size alone.
     """
-    groups: dict[str, list[Measured]] = {}
-    for combination, measurement in find_measured(outcomes):
-        if combination.devices:
-            others = {name: value for name, value in combination.values.items() if name not in SIZE_PARAMETERS}
-            groups.setdefault(repr(others), []).append((combination, measurement))
-    return [sorted(group, key=lambda each: each[0].devices) for group in groups.values()]
+    bases: dict[str, float] = {}
+    for each in sorted(outcomes, key=lambda each: each.combination.devices):
+        if each.speed:
+            bases.setdefault(_series(each), each.speed)
+    return [each.speed / bases[_series(each)] if each.speed else None for each in outcomes]
 
 
-def efficiency(larger: Measured, smaller: Measured) -> float:
-    """Returns the speed per device, as a part of that of a smaller training."""
-    (combination, measurement), (base, base_measurement) = larger, smaller
-    return measurement.examples_per_second / base_measurement.examples_per_second * base.devices / combination.devices
+def _series(outcome: Outcome) -> str:
+    """Names the values that the trainings of different sizes share."""
+    return repr({name: value for name, value in outcome.combination.values.items() if name not in SIZE_PARAMETERS})

@@ -8,12 +8,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tfx_distribute.components.tuner.search import Search, trial_options
 from tfx_distribute.components.tuner.value_range import Value
-from tfx_distribute.pipelines.spec import data_checks
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.pipelines.targets.target import Target
@@ -27,7 +25,6 @@ from tfx_distribute.trainer_module.job.cluster import (
     is_server,
     replicas_of_roles,
 )
-from tfx_distribute.trainer_module.job.step_plan import plan_pass
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, StrategyInfo
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
 
@@ -48,34 +45,19 @@ class RolePlan:
 
 @dataclass(frozen=True)
 class DataPlan:
-    """The training data, and each process's share of it.
-
-    Counts are approximate, since splits are drawn by hash.
+    """The shards of the train split, and each process's share of them.
 
     Attributes:
-      num_examples: Examples of the train split; None if only a run can tell.
-      num_bytes: Estimated bytes of its shards, from the size of the source; a transform
-        may change it.
-      num_shards: Shards of the train split; None if only a run can tell.
-      chosen_for: Reason for the number of shards; empty if the pipeline sets it, or
-        if only a run can tell.
       processes: Number of processes that read the shards.
+      num_shards: Number of shards; None if it follows from the data.
       shards_per_process: Shards that each process reads.
       sharing: Processes that read each shard; 1 if each has its own shards.
-      examples_per_process: Examples that each process reads in an epoch.
-      examples_left_over: Examples of an epoch that are left to the next one, since all
-        batches have the same size.
     """
 
-    num_examples: int | None
-    num_bytes: int | None
-    num_shards: int | None
-    chosen_for: str
     processes: int
-    shards_per_process: int | None
-    sharing: int | None
-    examples_per_process: int | None
-    examples_left_over: int | None
+    num_shards: int | None = None
+    shards_per_process: int | None = None
+    sharing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +83,8 @@ class RunPlan:
       learning_rate_factor: Factor of the learning rate; None if the machine decides.
       warmup_steps: Training steps in which the learning rate rises to its value.
       data: The training data; None for a `run_fn`, which reads by itself.
-      steps_per_epoch: Training steps per epoch, approximately.
-      train_steps: Total number of training steps; approximate if `epochs` is set.
+      steps_per_epoch: Training steps per epoch; None if it is one pass over the data.
+      train_steps: Total number of training steps; None if `epochs` is set.
       hparams: The module's hyperparameters.
       search: The search for some of them, with the length of its trials; None without
         `tune`.
@@ -156,14 +138,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     batch = replicas and replicas * replica_batch
     # A run_fn reads its data, and decides on its batch, by itself.
     is_run_fn = module.train == "run_fn"
-    runs_here = target is None or target.runs_here
-    data = None if is_run_fn else _data(spec, distribution, row, replicas, batch, runs_here)
-    examples = data.num_examples if data else None
-    steps_per_epoch = None
-    if examples and replicas:
-        steps_per_epoch = max(1, plan_pass(parameters.training_options, examples, replicas, bool(row.fixed_batches))[0])
-    train_steps = parameters.train_steps or (steps_per_epoch and parameters.epochs * steps_per_epoch)
-    steps_per_epoch = parameters.steps_per_epoch or steps_per_epoch
+    data = None if is_run_fn else _data(spec.shards.num_shards, strategy_table.reading_processes(distribution))
     roles = replicas_of_roles(distribution)
     launches = target.launches() if target else None
     return RunPlan(
@@ -182,13 +157,13 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         learning_rate_factor=_learning_rate_factor(parameters.training_options, replicas),
         warmup_steps=parameters.warmup_steps,
         data=data,
-        steps_per_epoch=steps_per_epoch,
-        train_steps=train_steps or None,
+        steps_per_epoch=parameters.steps_per_epoch or None,
+        train_steps=parameters.train_steps or None,
         hparams=dict(spec.trainer.hparams),
         search=_search(spec.tune, parameters.training_options, spec.trainer.hparams) if spec.tune else None,
         launches=launches,
         warnings=(
-            *_warnings(spec, distribution, row, data, devices, replicas, batch),
+            *_warnings(spec, distribution, row, data, devices),
             *(target.find_warnings() if target else ()),
         ),
     )
@@ -243,39 +218,11 @@ def _tf_config(roles: Mapping[str, int]) -> str:
     return json.dumps(document)
 
 
-def _data(
-    spec: PipelineSpec,
-    distribution: Distribution,
-    row: StrategyInfo,
-    replicas: int | None,
-    batch: int | None,
-    runs_here: bool,
-) -> DataPlan:
-    processes = strategy_table.reading_processes(distribution)
-    # A step that runs elsewhere may read files that are not on this machine.
-    is_readable = runs_here or (not spec.data.has_spans and Path(spec.data.source[1]).exists())
-    totals = data_checks.count_examples_and_bytes(spec.data) if is_readable else None
-    share = spec.data.splits["train"] / sum(spec.data.splits.values())
-    examples, num_bytes = (round(totals[0] * share), round(totals[1] * share)) if totals else (None, None)
-    num_shards, reason = spec.shards.num_shards or None, ""
-    if not num_shards and examples and num_bytes is not None:
-        num_shards, reason = shards_lib.num_shards(examples, num_bytes, processes)
-    process_share = shards_lib.share(num_shards, processes) if num_shards else None
-    left_over = None
-    if examples and batch and replicas:
-        steps, fixed = plan_pass(spec.trainer.parameters.training_options, examples, replicas, bool(row.fixed_batches))
-        left_over = max(0, examples - steps * batch) if fixed else 0
-    return DataPlan(
-        num_examples=examples,
-        num_bytes=num_bytes,
-        num_shards=num_shards,
-        chosen_for=reason,
-        processes=processes,
-        shards_per_process=process_share.shards if process_share else None,
-        sharing=process_share.sharing if process_share else None,
-        examples_per_process=examples and round(examples / processes),
-        examples_left_over=left_over,
-    )
+def _data(num_shards: int, processes: int) -> DataPlan:
+    if not num_shards:
+        return DataPlan(processes)
+    share = shards_lib.share(num_shards, processes)
+    return DataPlan(processes, num_shards, share.shards, share.sharing)
 
 
 def _warnings(
@@ -284,11 +231,9 @@ def _warnings(
     row: StrategyInfo,
     data: DataPlan | None,
     devices: int | None,
-    replicas: int | None,
-    batch: int | None,
 ) -> list[str]:
     warnings = []
-    is_run_fn, examples = data is None, data.num_examples if data else None
+    is_run_fn = data is None
     if devices is None and row.name == "tpu":
         warnings.append("the TPU decides on the replicas, one a core, and on the global batch")
     elif devices is None:
@@ -303,22 +248,12 @@ def _warnings(
         warnings.append("no layout_rules: every device holds the whole model")
     if is_run_fn and row.name != "default":
         warnings.append("a run_fn trains under this strategy only if it takes it from get_strategy()")
-    if batch and examples is not None and examples < batch:
-        warnings.append(f"the train split has about {examples} examples, fewer than one global batch of {batch}")
     if data and data.sharing and data.sharing > 1 and data.num_shards:
         even_shards = data.processes * math.ceil(data.num_shards / data.processes)
         warnings.append(
             f"{data.num_shards} shards do not divide among {data.processes} processes: each reads {data.shards_per_process} "
             f"of them whole to take 1 in {data.sharing} of their examples; write num_shards={even_shards}"
         )
-    if data and examples and spec.shards.num_shards:
-        buckets = spec.data.splits
-        for name in buckets:
-            split_examples = round(examples * buckets[name] / buckets["train"])
-            if split_examples < spec.shards.num_shards:
-                warnings.append(
-                    f"the split {name!r} has about {split_examples} examples, fewer than {spec.shards.num_shards} shards"
-                )
     if data and row.fixed_batches:
         warnings.append(f"all batches have the same size ({row.fixed_batches}): an epoch may end off the last example")
 

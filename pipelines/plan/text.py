@@ -24,7 +24,7 @@ def as_text(plan: RunPlan) -> str:
         ("steps", _steps(plan)),
     ]
     if plan.data:
-        rows += [("data", _data(plan.data)), ("shards", _shards(plan.data))]
+        rows.append(("shards", _shards(plan.data)))
     if plan.learning_rate_factor != 1 or plan.warmup_steps:
         rows.append(("learn rate", _learning_rate(plan)))
     if plan.hparams:
@@ -102,27 +102,14 @@ def _values(values: ValueRange) -> str:
 def _steps(plan: RunPlan) -> str:
     if plan.train_steps is None:
         return "known when the data has been read"
-    if plan.steps_per_epoch is None:
-        return str(plan.train_steps)
-    return f"about {plan.train_steps}, {plan.steps_per_epoch} per epoch"
-
-
-def _data(data: DataPlan) -> str:
-    if data.num_examples is None or data.num_bytes is None:
-        return "known when it has been read"
-    left_over = "" if data.examples_left_over is None else f", {data.examples_left_over} left over"
-    return (
-        f"about {data.num_examples} examples, {data.num_bytes / (1 << 20):.1f} MiB before the transform; "
-        f"{data.examples_per_process} per process and epoch{left_over}"
-    )
+    return f"{plan.train_steps}{f', {plan.steps_per_epoch} per epoch' if plan.steps_per_epoch else ''}"
 
 
 def _shards(data: DataPlan) -> str:
     if data.num_shards is None:
         return f"as many as suit the data and {_count(data.processes, 'process', 'processes')}"
     shared = f", shared with {_count(data.sharing - 1, 'other')}" if data.sharing and data.sharing > 1 else " of its own"
-    chosen = f" ({data.chosen_for})" if data.chosen_for else ""
-    return f"{data.num_shards}, {data.shards_per_process} per process{shared}{chosen}"
+    return f"{data.num_shards}, {data.shards_per_process} per process{shared}"
 
 
 def _count(number: int, noun: str, plural: str = "") -> str:

@@ -93,7 +93,7 @@ def _read_columns(
                 raise DataError(f"{files[0]}: column {name!r}, the {key}, is text; {_NUMBERS_NEEDED}")
         return list(described)
     for file in files:
-        if not _is_gzipped(file):
+        if file.suffix != ".gz":
             next(_read_record_lengths(file))
     return None
 
@@ -227,48 +227,6 @@ def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
     if Path(source).is_file():
         return str(Path(source).parent), Path(source).name
     return source, ALL_FILES
-
-
-def count_examples_and_bytes(data: Data) -> tuple[int, int] | None:
-    """Counts the examples in local files, and estimates their bytes as tf.Examples.
-
-    Returns None if only a run can tell.
-    """
-    name, source = data.source
-    if "://" in source or name not in ("csv", "tfrecord") or (name == "tfrecord" and data.require):
-        return None
-    files = list_files(data)
-    if name == "csv":
-        return _count_csv_examples_and_bytes(files, data.require)
-    if any(map(_is_gzipped, files)):
-        return None  # counting would have to uncompress them
-    try:
-        count = sum(sum(1 for _ in _read_record_lengths(file)) for file in files)
-    except DataError as error:
-        raise ConfigurationError(f"data.tfrecord: {error}") from error
-    return count, sum(file.stat().st_size for file in files)
-
-
-def _count_csv_examples_and_bytes(files: list[Path], required: Collection[str]) -> tuple[int, int]:
-    count = num_bytes = 0
-    columns: list[str] = []
-    for file in map(str, files):
-        try:
-            with _open(file) as stream:
-                columns, rows = csv_rows.read(stream, file)
-                for _, cells in rows:
-                    if _has_values(columns, cells, required):
-                        count += 1
-                        num_bytes += sum(map(len, cells))
-        except (DataError, OSError) as error:
-            raise ConfigurationError(f"data.csv: {error}") from error
-    # A tf.Example repeats the name of each feature, with about ten bytes around name
-    # and value.
-    return count, num_bytes + count * sum(len(column) + 10 for column in columns)
-
-
-def _is_gzipped(file: Path) -> bool:
-    return file.suffix == ".gz"
 
 
 def _read_record_lengths(file: Path) -> Iterator[int]:

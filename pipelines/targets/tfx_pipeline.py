@@ -74,12 +74,14 @@ class PipelinePaths:
         own.
       push_directory: Folder or address that models are pushed to.
       image: Container image of all steps and of Dataflow's machines; None for no image.
+      checkpoints: Folder of training states; None for the Trainer's own.
     """
 
     pipeline_root: str
     metadata: Any
     push_directory: str
     image: str | None = None
+    checkpoints: str | None = None
 
 
 def make_sqlite_config(path: str) -> Any:
@@ -176,6 +178,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         "warm_start": start.warm_start,
         "label": spec.trainer.label,
         "example_weight": spec.trainer.example_weight,
+        "checkpoint_dir": paths.checkpoints,
         **parameters,
     }
     hyperparameters = tuner_results = None

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _ADVICE = "write another --root, or another push.directory"
-COMPARISON = "compare-"  # begins the ids of comparisons, so that they do not pass for runs of the pipeline
 _PATTERN_CHARACTERS = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
 
 
@@ -19,22 +18,19 @@ _PATTERN_CHARACTERS = re.compile(r"[*?\[\\\x00-\x1f\x7f]")
 class RunPaths:
     """Folders and files of one run.
 
-    `root` has all runs of the pipeline; models are pushed to `serving`.
+    `root` has all runs of the pipeline; models are pushed to `serving`. `checkpoints`
+    has the training states; None for a folder that later runs continue from.
     """
 
     root: Path
     logs: Path
     serving: Path
+    checkpoints: Path | None = None
 
     @property
     def run_id(self) -> str:
         """Id of the run, in ML Metadata too: the name of its log folder."""
         return self.logs.name
-
-    @property
-    def comparison(self) -> "RunPaths":
-        """Paths of a comparison, whose id begins with `COMPARISON`."""
-        return replace(self, logs=self.logs.with_name(f"{COMPARISON}{self.run_id}"))
 
     @property
     def artifacts(self) -> Path:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.pipelines.targets.local import models
-from tfx_distribute.pipelines.targets.local.paths import COMPARISON
 from tfx_distribute.pipelines.targets.local.runs import ARTIFACTS, Run, list_runs
 
 # In the folder of a node: has a folder for each training that has not succeeded.
@@ -35,11 +34,11 @@ class Plan:
 def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
     """Finds the files of old runs that neither newer runs nor model servers need.
 
-    The latest `keep` complete runs lose nothing, nor do later ones; comparisons do not
-    count. The run of a served model and the last one with a blessed model lose nothing
-    either. `runs` are all, the latest first, as `list_runs` returns them.
+    The latest `keep` complete runs lose nothing, nor do later ones. The run of a served
+    model and the last one with a blessed model lose nothing either. `runs` are all, the
+    latest first, as `list_runs` returns them.
     """
-    latest = [run for run in runs if run.state == "complete" and not run.id.startswith(COMPARISON)][:keep]
+    latest = [run for run in runs if run.state == "complete"][:keep]
     oldest = min((run.started for run in latest), default=0.0)
     served = [version.run for version in models.list_versions(runs) if version.is_served and version.run]
     blessed = [run for run in runs if (blessing := run.find("ModelBlessing")) and blessing.properties.get("blessed") == 1]

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 from unittest import mock
@@ -16,7 +16,7 @@ from unittest import mock
 from absl import logging
 from ml_metadata.proto import metadata_store_pb2
 from tfx.dsl.compiler import constants
-from tfx.orchestration import metadata, pipeline
+from tfx.orchestration import metadata
 from tfx.orchestration.local import local_dag_runner, runner_utils
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import execution_lib
@@ -81,10 +81,6 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         self._listener = listener
         self.executions: dict[str, int] = {}
 
-    def select(self, nodes: Mapping[str, pipeline_pb2.PipelineNode]) -> Container[str]:
-        """Returns the ids of the nodes to run: all of them."""
-        return nodes.keys()
-
     def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
         """Runs the nodes one after another, in the order of the pipeline.
 
@@ -100,11 +96,8 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         connection = metadata.Metadata(getattr(store, store.WhichOneof("connection_config")))
         with connection as opened:
             stored_artifacts.reconcile(opened.store, pipeline.runtime_spec.pipeline_root.field_value.string_value)
-        nodes = {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
-        selected = self.select(nodes)
-        for name, node in nodes.items():
-            if name not in selected:
-                continue
+        for node in (each.pipeline_node for each in pipeline.nodes):
+            name = node.node_info.id
             self._listener(name, None, False)
             start = time.monotonic()
             try:
@@ -171,18 +164,28 @@ def run(
 ) -> results.RunResult:
     """Runs a pipeline on this machine.
 
-    Calls `on_node` before and after each node; see `session` for other arguments.
+    A `server` of None starts one for each training. Calls `on_node` before and after
+    each node, `on_training` with each report of each training process, and `on_beam`,
+    with the direct runner, with the number of stages of a node's Beam pipeline that
+    have run, and of all.
 
     Raises:
-      ConfigurationError: The pipeline cannot be built, or another run is using its
-        folder.
+      ConfigurationError: The pipeline cannot be built, its module cannot be imported,
+        or another run is using its folder.
       NodeError: A node failed.
     """
-    with session(spec, module, paths, server, on_training, on_beam) as connection:
+    with _ready(module, paths, server, on_training, on_beam):
+        connection = tfx_pipeline.make_sqlite_config(str(paths.metadata))
         if spec.push and spec.push.directory is None:
             _check_pushes(connection, spec.name, str(paths.serving))
+        pipeline_paths = tfx_pipeline.PipelinePaths(
+            pipeline_root=str(paths.artifacts),
+            metadata=connection,
+            push_directory=str(paths.serving),
+            checkpoints=str(paths.checkpoints) if paths.checkpoints else None,
+        )
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
-        runner.run(build(spec, module, paths, connection, enable_cache))
+        runner.run(tfx_pipeline.build(spec, module, pipeline_paths, enable_cache))
         return results.read(connection, runner.executions, spec)
 
 
@@ -198,25 +201,14 @@ def _check_pushes(connection: Any, name: str, serving: str) -> None:
 
 
 @contextlib.contextmanager
-def session(
-    spec: PipelineSpec,
+def _ready(
     module: user_module.Module,
     paths: RunPaths,
-    server: ForkServer | None = None,
-    on_training: local_launcher.ProgressListener = lambda task, progress: None,
-    on_beam: Callable[[int, int], None] = lambda done, total: None,
-) -> Iterator[Any]:
-    """Makes this process ready to run nodes of a pipeline, within the block.
-
-    A `server` of None starts one for each training. `on_training` is called with each
-    report of each training process, and `on_beam`, with the direct runner, with the
-    number of stages of a node's Beam pipeline that have run, and of all. Yields the
-    connection configuration of ML Metadata.
-
-    Raises:
-      ConfigurationError: The module cannot be imported, or another run is using the
-        folder.
-    """
+    server: ForkServer | None,
+    on_training: local_launcher.ProgressListener,
+    on_beam: Callable[[int, int], None],
+) -> Iterator[None]:
+    """Makes this process ready to run nodes of a pipeline, within the block."""
     paths.create()
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
     settings = local_launcher.LocalLauncherSettings(
@@ -246,7 +238,7 @@ def session(
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))
-        yield tfx_pipeline.make_sqlite_config(str(paths.metadata))
+        yield
 
 
 class _NoWatcher:
@@ -276,22 +268,3 @@ def _without_watchers() -> Iterator[None]:
         mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
     ):
         yield
-
-
-def build(
-    spec: PipelineSpec, module: user_module.Module, paths: RunPaths, connection: Any, enable_cache: bool
-) -> pipeline.Pipeline:
-    """Builds the TFX pipeline of a run on this machine.
-
-    `connection` is the connection configuration of ML Metadata.
-    """
-    return tfx_pipeline.build(
-        spec,
-        module,
-        tfx_pipeline.PipelinePaths(
-            pipeline_root=str(paths.artifacts),
-            metadata=connection,
-            push_directory=str(paths.serving),
-        ),
-        enable_cache,
-    )

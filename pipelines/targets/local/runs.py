@@ -21,7 +21,6 @@ from tfx_distribute.components.example_validator.names import STOPPED, stopped_f
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.report.data import ArtifactInfo, Node
 from tfx_distribute.pipelines.targets.local import stored_artifacts
-from tfx_distribute.pipelines.targets.local.paths import COMPARISON
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 
@@ -178,11 +177,10 @@ def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | 
     where = ", ".join(map(str, roots))
     if not stored:
         raise ConfigurationError(f"--root: there are no runs in {where}")
-    trained = [each for each in stored if not each.id.startswith(COMPARISON)] or stored  # the latest is one of them
     if name is None:
-        return trained[0].read()
+        return stored[0].read()
     found = [each for each in stored if each.id == name]
-    found = found or list(itertools.islice((each for each in trained if each.read_pipeline() == name), 1))
+    found = found or list(itertools.islice((each for each in stored if each.read_pipeline() == name), 1))
     found = found or [each for each in stored if name and each.id.startswith(name)]
     if len(found) == 1:
         return found[0].read()
@@ -195,7 +193,7 @@ def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | 
 def list_newest_spans(root: Path) -> list[tuple[str, str]]:
     """Returns the newest span that each run has read, by id, the latest run first.
 
-    Runs that have read none, and those of comparisons, are left out.
+    Runs that have read none are left out.
     """
     if not (root / METADATA_FILE).is_file():
         return []
@@ -278,11 +276,7 @@ class _Store:
                 found |= dict.fromkeys(
                     [context.id for context in contexts], examples.custom_properties[NEWEST_SPAN].string_value
                 )
-        return [
-            (context.name, found[context.id])
-            for context in reversed(self._contexts)
-            if context.id in found and not context.name.startswith(COMPARISON)
-        ]
+        return [(context.name, found[context.id]) for context in reversed(self._contexts) if context.id in found]
 
     def read(self, context: Any, locked_since: float | None) -> Run:
         executions = self.list_executions(context)
@@ -403,8 +397,7 @@ def _find_state(states: list[str], started: float, locked_since: float | None) -
     for state in ("failed", "stopped", "canceled"):
         if state in states:
             return state
-    # The lock may be that of a later run whose first node has not started, or of a
-    # comparison, which has no nodes.
+    # The lock may be that of a later run whose first node has not started.
     if locked_since is not None and ("running" in states or started >= locked_since):
         return "running"
     return "interrupted" if "running" in states or not states else "complete"

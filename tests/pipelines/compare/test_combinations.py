@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tfx_distribute.pipelines.compare import combinations as combinations_lib
@@ -23,12 +25,12 @@ def make(request):
 def test_the_pipeline_is_cut_down_to_a_measured_training(make):
     search = {"objective": "val_loss", "max_trials": 2, "space": {"learning_rate": {"min": 0.1, "max": 1.0}}}
     spec = make.spec.model_copy(update={"tune": Tune.model_validate(search)})
-    (combination,) = make("learning_rate=1", "base_model=latest_blessed", spec=spec)
+    (combination,) = make("learning_rate=1", "base_model=model.keras", spec=spec)
     spec = combination.spec
     assert (spec.evaluate, spec.push, spec.tune) == (None, None, None)
     assert (spec.trainer.parameters.train_steps, spec.trainer.parameters.epochs) == (200, 0)
     assert spec.trainer.parameters.steps_per_epoch == 10
-    assert (spec.trainer.hparams["learning_rate"], spec.trainer.base_model.path) == (1.0, "latest_blessed")
+    assert (spec.trainer.hparams["learning_rate"], Path(spec.trainer.base_model.path).name) == (1.0, "model.keras")
     assert (combination.processes, combination.devices) == (1, 1)
 
 
@@ -46,6 +48,12 @@ def test_all_combinations_are_made_in_order(make):
     assert make()[0].label == "the training"
 
 
+def test_all_combinations_read_the_same_shards_in_whole_files(make):
+    assert [each.spec.shards.num_shards for each in make(MULTI, "num_workers=1,2,3")] == [18, 18, 18]
+    assert make(MULTI, "num_workers=3")[0].spec.shards.num_shards == 0, "as many as a run has"
+    assert make(MULTI, "num_workers=1,2", "num_shards=5")[0].spec.shards.num_shards == 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -58,6 +66,10 @@ def test_all_combinations_are_made_in_order(make):
         (["all_reduce=reduction_server", MULTI, "num_workers=2"], "this machine has none"),
         (["epochs=1,2"], "-p epochs: all combinations train for the same steps; write --train-steps instead"),
         (["validation_freq=2"], "-p validation_freq: a comparison only trains, with validation_freq=1; leave it out"),
+        (
+            ["base_model=latest_blessed"],
+            "base_model: the runs of a comparison have a folder of their own",
+        ),
         (["num_shards=2,4"], "-p num_shards: all combinations train on the same data and base model; write one value"),
     ],
 )

@@ -244,15 +244,6 @@ def test_required_features_are_columns(project, source):
     assert f"{project}/{place} has no column 'z'; it has {columns}\n" in output
 
 
-def test_examples_that_are_left_out_are_not_planned_with(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,\n,4\n")
-    for names, count in (([], 3), (["x"], 2), (["x", "y"], 1)):
-        counted = data_checks.count_examples_and_bytes(Data(csv=str(tmp_path), require=names))
-        assert counted is not None
-        assert counted[0] == count
-    assert data_checks.count_examples_and_bytes(Data(tfrecord=str(tmp_path), require=["x"])) is None
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [

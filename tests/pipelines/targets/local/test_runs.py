@@ -120,10 +120,6 @@ def test_names_of_runs(store):
     assert runs.find(runs.find_roots(None), None).id == FIRST
     assert runs.find([store.root], "digits").id == FIRST
     assert runs.find([store.root], "20260130").id == OLD
-    store.node("compare-20260131-140000-000000", "ExampleGen", State.COMPLETE)
-    assert runs.list_runs([store.root])[0].id.startswith("compare-")
-    assert runs.find([store.root], None).id == runs.find([store.root], "digits").id == FIRST, "and not a comparison"
-    assert runs.find([store.root], "compare-2026").id == "compare-20260131-140000-000000"
     for name, message in (
         ("2026", "2 runs begin with '2026'"),
         ("taxi", "there is no run 'taxi' in .*digits; the latest are"),
@@ -153,7 +149,6 @@ def test_newest_span_that_each_run_has_read(store, tmp_path):
     day = store.artifact("Examples", tmp_path, newest_span="2026-11-25")
     store.node(SECOND, "ExampleGen", State.COMPLETE, {"examples": day})
     store.node("20260131-140000-000000", "ExampleGen", State.CACHED, {"examples": day})
-    store.node("compare-20260131-150000-000000", "ExampleGen", State.CACHED, {"examples": day})
     later = store.artifact("Examples", tmp_path, newest_span="2026-11-26")
     store.node("20260131-160000-000000", "ExampleGen", State.COMPLETE, {"examples": later})
     assert runs.list_newest_spans(store.root) == [

@@ -28,32 +28,6 @@ def write(
     The evaluation among the outputs is complete. `blessed` is None without thresholds,
     and `unusable_baseline` is empty if the baseline is compared with.
     """
-    report = make(title, inputs, outputs, blessed, unusable_baseline)
-    for text in report.missing:
-        logging.warning("The report lacks: %s", text)
-    (html,) = outputs[HTML]
-    # TFX makes a folder for each output; pages expect a file at the address.
-    if fileio.exists(html.uri) and fileio.isdir(html.uri):
-        fileio.rmtree(html.uri)
-    with fileio.open(html.uri, "w") as file:
-        file.write(page.render(report))
-    if report.evaluation is None:
-        return
-    (metrics,), (classification,) = outputs[METRICS], outputs[CLASSIFICATION_METRICS]
-    for name, value in artifact_types.to_metrics(report.evaluation).items():
-        metrics.set_float_custom_property(name, value)
-    for name, value in artifact_types.to_classification_metrics(report.evaluation).items():
-        classification.set_json_value_custom_property(name, value)
-
-
-def make(
-    title: str,
-    inputs: Mapping[str, list[types.Artifact]],
-    outputs: Mapping[str, list[types.Artifact]],
-    blessed: bool | None,
-    unusable_baseline: str,
-) -> Report:
-    """Makes the report from artifacts; the arguments are those of `write`."""
 
     def uri(kind: Mapping[str, list[types.Artifact]], name: str) -> str:
         return str(kind[name][0].uri) if kind.get(name) else ""
@@ -73,7 +47,22 @@ def make(
     training = artifacts.training_properties(read_properties(model[0])) if model else {}
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY)
     data = describe_examples(read_properties(examples[0])) if examples else {}
-    return Report(pipeline=title, data=data, training=training, **artifacts.read(sources))
+    report = Report(pipeline=title, data=data, training=training, **artifacts.read(sources))
+    for text in report.missing:
+        logging.warning("The report lacks: %s", text)
+    (html,) = outputs[HTML]
+    # TFX makes a folder for each output; pages expect a file at the address.
+    if fileio.exists(html.uri) and fileio.isdir(html.uri):
+        fileio.rmtree(html.uri)
+    with fileio.open(html.uri, "w") as file:
+        file.write(page.render(report))
+    if report.evaluation is None:
+        return
+    (metrics,), (classification,) = outputs[METRICS], outputs[CLASSIFICATION_METRICS]
+    for name, value in artifact_types.to_metrics(report.evaluation).items():
+        metrics.set_float_custom_property(name, value)
+    for name, value in artifact_types.to_classification_metrics(report.evaluation).items():
+        classification.set_json_value_custom_property(name, value)
 
 
 def read_properties(artifact: types.Artifact) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfx.components.example_gen import driver, input_processor
-from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2, range_config_pb2
 
 from tfx_distribute.components.example_gen import images
@@ -81,29 +80,3 @@ class ImageDriver(SourceDriver):
     """Drives the ExampleGen for images, whose labels are in the file names."""
 
     processor = _SourceImages
-
-
-class PatternDriver(driver.FileBasedDriver):
-    """Drives other file-based ExampleGens.
-
-    Paths have spans and versions, as in TFX; only the fingerprint differs.
-    """
-
-    def get_input_processor(
-        self,
-        splits: Iterable[example_gen_pb2.Input.Split],
-        range_config: range_config_pb2.RangeConfig | None = None,
-        input_base_uri: str | None = None,
-    ) -> input_processor.InputProcessor:
-        """Returns the processor that finds span and version and fingerprints files."""
-        return _MatchingFiles(input_base_uri or "", splits, range_config)
-
-
-class _MatchingFiles(input_processor.FileBasedInputProcessor):
-    def get_input_fingerprint(self, span: int, version: int | None) -> str:
-        fingerprints = []
-        for split in self._splits:
-            pattern = self.get_pattern_for_span_version(split.pattern, span, version)
-            files = fileio.glob(os.path.join(self._input_base_uri, pattern))
-            fingerprints.append(f"split:{split.name},{fingerprint([file for file in files if not fileio.isdir(file)])}")
-        return "\n".join(fingerprints)

@@ -3,11 +3,10 @@
 A part that cannot be read is left out, and the report says why.
 """
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from absl import logging
@@ -45,77 +44,60 @@ class Sources:
     objective: tuple[str, str] = ("score", "max")
 
 
-@dataclass
-class _Parts:
-    """Collects parts, and what is missing."""
-
-    values: dict[str, Any] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-
-    def read(self, name: str, title: str, folder: str, read: Callable[[str], PartT]) -> PartT | None:
-        """Reads a part, or notes why it is missing."""
-        if not folder:
-            return None
-        with self.noting(title, folder):
-            if not fileio.exists(folder):
-                self.missing.append(
-                    f"{title}: the files are not where the run wrote them ({folder}); they were deleted, or the folder moved"
-                )
-                return None
-            part = read(folder)
-            self.values[name] = part
-            return part
-        return None
-
-    @contextlib.contextmanager
-    def noting(self, title: str, folder: str) -> Iterator[None]:
-        try:
-            yield
-        # Files of other versions, and damaged ones, raise all kinds of errors.
-        except Exception as error:
-            logging.exception("%s of %s cannot be read", title, folder)
-            reason = str(error).strip().splitlines()
-            self.missing.append(
-                f"{title}: {folder} cannot be read ({type(error).__name__}: {reason[0] if reason else 'no message'})"
-            )
-
-
 def read(sources: Sources) -> dict[str, Any]:
     """Reads artifacts as arguments of `data.Report`, with `missing`."""
-    parts = _Parts()
-    parts.read("splits", "Data statistics", sources.statistics, features.read_splits)
-    last = parts.read("last", "Statistics of the last run", sources.last_data, features.read_splits)
-    parts.values.pop("last", None)
+    missing: list[str] = []
+    splits = _read("Data statistics", sources.statistics, features.read_splits, missing)
+    last = _read("Statistics of the last run", sources.last_data, features.read_splits, missing)
     if last:
-        train = dataclasses.replace(last[0], name=f"{last[0].name} of the last run")
-        parts.values["splits"] = (*parts.values.get("splits", ()), train)
-    parts.read("anomalies", "Anomalies", sources.anomalies, features.read_anomalies)
-    records = parts.read("history", "Training history", sources.model_run, history.read)
-    parts.values.pop("history", None)
-    made = curves.from_history(records or ())
-    if made.metrics or made.throughput:
-        parts.values["curves"] = made
-        time_use = history.time_use(records or ())
-        parts.values["time_use"] = time_use if time_use.processes else None
-    elif records is not None:
-        logs = parts.read("logs", "Training curves", sources.model_run, curves.read_scalars)
-        parts.values.pop("logs", None)
-        parts.values["curves"] = curves.from_scalars(logs or ())
-        if not parts.values["curves"].metrics:
-            parts.missing.append("Training curves: the training has left no history and no TensorBoard logs")
+        splits = (*(splits or ()), dataclasses.replace(last[0], name=f"{last[0].name} of the last run"))
+    anomalies = _read("Anomalies", sources.anomalies, features.read_anomalies, missing)
+    records = _read("Training history", sources.model_run, history.read, missing)
+    made, time_use = None, None
+    if records is not None:
+        made = curves.from_history(records)
+        if made.metrics or made.throughput:
+            found = history.time_use(records)
+            time_use = found if found.processes else None
         else:
-            parts.missing.append(
-                "Throughput, and where the time went: the training has left TensorBoard logs only, as a run_fn and older "
-                "versions do"
+            made = curves.from_scalars(_read("Training curves", sources.model_run, curves.read_scalars, missing) or ())
+            missing.append(
+                "Throughput, and where the time went: the training has left TensorBoard logs only, as a run_fn does"
+                if made.metrics
+                else "Training curves: the training has left no history and no TensorBoard logs"
             )
-    parts.read(
-        "evaluation",
-        "Evaluation",
-        sources.evaluation,
-        lambda folder: evaluation.read(folder, sources.blessed, sources.unusable_baseline),
-    )
-    parts.read("search", "Trials", sources.trials, lambda folder: _read_search(folder, sources.objective))
-    return {**parts.values, "missing": tuple(parts.missing)}
+    parts = {
+        "splits": splits,
+        "anomalies": anomalies,
+        "curves": made,
+        "time_use": time_use,
+        "evaluation": _read(
+            "Evaluation",
+            sources.evaluation,
+            lambda folder: evaluation.read(folder, sources.blessed, sources.unusable_baseline),
+            missing,
+        ),
+        "search": _read("Trials", sources.trials, lambda folder: _read_search(folder, sources.objective), missing),
+    }
+    return {**{name: part for name, part in parts.items() if part is not None}, "missing": tuple(missing)}
+
+
+def _read(title: str, folder: str, read_folder: Callable[[str], PartT], missing: list[str]) -> PartT | None:
+    """Reads a part; None if there is none, or as `missing` then says."""
+    if not folder:
+        return None
+    try:
+        if fileio.exists(folder):
+            return read_folder(folder)
+        missing.append(
+            f"{title}: the files are not where the run wrote them ({folder}); they were deleted, or the folder moved"
+        )
+    # Files of other versions, and damaged ones, raise all kinds of errors.
+    except Exception as error:
+        logging.exception("%s of %s cannot be read", title, folder)
+        reason = str(error).strip().splitlines()
+        missing.append(f"{title}: {folder} cannot be read ({type(error).__name__}: {reason[0] if reason else 'no message'})")
+    return None
 
 
 def training_properties(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Makes the curves of a training from its history, or from TensorBoard's logs.
 
 Logs have the metrics of the chief at the end of each epoch. The history also has those
-of the other processes and of earlier tries, and the throughput; trainings of older
-versions have none.
+of the other processes and of earlier tries, and the throughput; a run_fn leaves none.
 """
 
 import math

@@ -1,9 +1,8 @@
 """Reads metrics by slice, with thresholds and baseline, from an Evaluator's output."""
 
-import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -14,9 +13,6 @@ from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
 MAX_ROC_POINTS = 100
-EXAMPLE_COUNT = "ExampleCount"  # TFMA's, which adds up weights if examples have any
-SUM_OF_WEIGHTS = " (sum of weights)"
-_HIDDEN = (thresholds_lib.TOTAL_WEIGHT, "baseline_or_any")  # the Evaluator adds it, as pipelines did before
 
 
 def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") -> Evaluation:
@@ -45,18 +41,17 @@ def to_slices(
     """Converts TFMA's metrics: all examples first, then slices that fail."""
     failures = thresholds_lib.read_failures(validation) if validation else {}
     has_baseline = any(spec.is_baseline for spec in config.model_specs)
-    weight_sums = _find_weight_sums(config)
     slices = []
     for key, values in thresholds_lib.read_slices(metrics, config, has_baseline).items():
         cells = {
-            _describe(metric, weight_sums): Cell(
+            _describe(metric): Cell(
                 value,
                 values.baseline.get(metric),
                 (key, metric.name) in failures,
                 failures.get((key, metric.name)),
             )
             for metric, value in sorted(values.candidate.items(), key=lambda item: item[0].name)
-            if metric.name not in _HIDDEN
+            if metric.name != thresholds_lib.TOTAL_WEIGHT  # which the Evaluator adds
         }
         if cells:
             slices.append(Slice(thresholds_lib.slice_name(key), cells))
@@ -73,12 +68,11 @@ def to_slices(
 def to_thresholds(config: config_pb2.EvalConfig) -> dict[str, str]:
     """Returns the threshold of each metric that has one, such as `>= 0.95`."""
     texts: dict[str, list[str]] = {}
-    weight_sums = _find_weight_sums(config)
     for key, limits in thresholds_lib.read_thresholds(config).items():
         for _, limit in limits:
             text = _describe_limit(limit)
-            shown = texts.setdefault(_describe(key, weight_sums), [])
-            if text and key.name not in _HIDDEN and text not in shown:
+            shown = texts.setdefault(_describe(key), [])
+            if text and key.name != thresholds_lib.TOTAL_WEIGHT and text not in shown:
                 shown.append(text)
     return {name: ", ".join(parts) for name, parts in texts.items() if parts}
 
@@ -144,20 +138,11 @@ def _ratio(part: float, rest: float) -> float:
     return part / (part + rest) if part + rest else 0.0
 
 
-def _describe(key: Any, weight_sums: Collection[str]) -> str:
+def _describe(key: Any) -> str:
     """Names a metric, with its output, class or top k if it has one."""
-    name = f"{key.name}{SUM_OF_WEIGHTS}" if key.name in weight_sums else key.name
-    parts = [key.output_name, name] if key.output_name else [name]
+    parts = [key.output_name, key.name] if key.output_name else [key.name]
     sub_key = getattr(key, "sub_key", None)
     return ".".join(parts) + (f" ({sub_key})" if sub_key else "")
-
-
-def _find_weight_sums(config: config_pb2.EvalConfig) -> set[str]:
-    """Returns the names of metrics that add up weights instead of counting examples."""
-    if not any(spec.example_weight_key or spec.example_weight_keys for spec in config.model_specs):
-        return set()
-    counts = [metric for spec in config.metrics_specs for metric in spec.metrics if metric.class_name == EXAMPLE_COUNT]
-    return {json.loads(metric.config or "{}").get("name", "example_count") for metric in counts}
 
 
 def _describe_limit(limit: Any) -> str:

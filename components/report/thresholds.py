@@ -3,7 +3,7 @@
 TFMA compares numbers as they are. A NaN metric therefore passes where thresholds on
 change are dropped, as they are for the first model, and a NaN baseline fails every
 later model. TFMA also divides a change by the signed baseline: against a negative
-baseline, a worse model passes and a better one fails. So changes are judged here.
+baseline, a worse model passes and a better one fails. So thresholds are judged here.
 """
 
 import json
@@ -58,7 +58,7 @@ def judge(
     validation: validation_result_pb2.ValidationResult,
     has_baseline: bool,
 ) -> Verdict:
-    """Corrects TFMA's validation of metrics that are not finite, and judges changes.
+    """Judges metrics, and corrects TFMA's validation accordingly.
 
     - A metric with a threshold has to be finite on each slice that the threshold
       applies to. This holds for the first model, too.
@@ -76,22 +76,12 @@ def judge(
     """
     thresholds = read_thresholds(config)
     slices = read_slices(metrics, config, has_baseline)
-    tfma_failures = {
-        slicer_lib.deserialize_slice_key(on_slice.slice_key): list(on_slice.failures)
-        for on_slice in validation.metric_validations_per_slice
-        if not on_slice.HasField("cross_slice_key")
-    }
     cross_slice = [result for result in validation.metric_validations_per_slice if result.HasField("cross_slice_key")]
     unusable = _find_unusable_baselines(thresholds, slices) if has_baseline else {}
     failures_per_slice, unusable_metrics = {}, []
     for slice_key, values in slices.items():
-        ignores_baseline = slice_key in unusable or _OVERALL in unusable
-        failures = [
-            failure
-            for failure in tfma_failures.get(slice_key, ())
-            if not failure.metric_threshold.HasField("change_threshold")
-            and Key.from_proto(failure.metric_key).name != TOTAL_WEIGHT  # only added here
-        ]
+        compares = has_baseline and slice_key not in unusable and _OVERALL not in unusable
+        failures = []
         weights = _read_total_weights(values)
         for key, limits in thresholds.items():
             limits_here = [limit for spec, limit in limits if _applies([(spec, limit)], slice_key)]
@@ -99,10 +89,10 @@ def judge(
             has_weight = weights.get((key.output_name, key.example_weighted), math.inf) > 0
             if limits_here and not (has_weight and math.isfinite(value)):
                 unusable_metrics.append(_describe_metric(key, slice_key))
-                failures = [failure for failure in failures if _without_model(Key.from_proto(failure.metric_key)) != key]
                 failures += [_make_failure(key, value, limit, _UNUSABLE) for limit in limits_here]
-            elif has_baseline and not ignores_baseline:
-                failures += _judge_changes(key, value, values.baseline.get(key, math.nan), limits_here)
+            else:
+                baseline = values.baseline.get(key, math.nan) if compares else None
+                failures += _judge(key, value, baseline, limits_here)
         failures_per_slice[slice_key] = failures
     corrected = validation_result_pb2.ValidationResult()
     corrected.CopyFrom(validation)
@@ -256,10 +246,15 @@ def _to_number(value: metrics_for_slice_pb2.MetricValue) -> float:
     return math.nan  # TFMA itself fails on a threshold on anything else
 
 
-def _judge_changes(key: Key, value: float, baseline: float, limits: Iterable[Any]) -> Iterable[Any]:
-    """Yields a failure for each threshold on change that is not met."""
+def _judge(key: Key, value: float, baseline: float | None, limits: Iterable[Any]) -> Iterable[Any]:
+    """Yields a failure for each threshold that is not met; a baseline may be None."""
     for limit in limits:
-        if isinstance(limit, config_pb2.GenericChangeThreshold) and not _is_met(limit, value - baseline, abs(baseline)):
+        if isinstance(limit, config_pb2.GenericValueThreshold):
+            lower = limit.lower_bound.value if limit.HasField("lower_bound") else -math.inf
+            upper = limit.upper_bound.value if limit.HasField("upper_bound") else math.inf
+            if not lower <= value <= upper:
+                yield _make_failure(key, value, limit)
+        elif baseline is not None and not _is_met(limit, value - baseline, abs(baseline)):
             yield _make_failure(key._replace(is_diff=True), value - baseline, limit)
 
 

@@ -17,7 +17,7 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_distribute.components import schemas
-from tfx_distribute.components.beam import errors, parts
+from tfx_distribute.components.beam import parts
 from tfx_distribute.components.sharder import beam_pipeline
 from tfx_distribute.trainer_module.data import python_operations, shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -42,7 +42,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
         Raises:
           ConfigurationError: The examples cannot be divided as the parameters ask.
-          DataError: An example cannot be read.
+          DataError: An example cannot be read. Beam may wrap both; `errors.find_own`
+            unwraps them.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         # Of several spans, the output is taken for the last one.
@@ -53,7 +54,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         try:
             options = _make_options(input_dict, output_dict, exec_properties, work_dir)
             try:
-                self._run(options)
+                with self._make_beam_pipeline() as pipeline:
+                    beam_pipeline.build(pipeline, options, parts.num_processes(self._beam_pipeline_args))
                 splits = beam_pipeline.collect(options)
             finally:
                 if fileio.exists(options.partial_dir):
@@ -73,19 +75,6 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         fingerprint = schemas.fingerprint(options.schema)
         # Written last: output without a manifest is incomplete.
         shard_manifest.write(shard_manifest.Manifest(options.compression, options.seed, fingerprint, splits), sharded.uri)
-
-    def _run(self, options: beam_pipeline.ShardingOptions) -> None:
-        try:
-            with self._make_beam_pipeline() as pipeline:
-                beam_pipeline.build(pipeline, options, parts.num_processes(self._beam_pipeline_args))
-        except Exception as error:
-            # TFT's message
-            if "Cannot pass-through data when input and output batch sizes are different" in str(error):
-                raise ConfigurationError(beam_pipeline.WRONG_NUMBER_OF_EXAMPLES) from error
-            own = errors.find_own(error)
-            if own is None:
-                raise
-            raise own from error
 
 
 def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:

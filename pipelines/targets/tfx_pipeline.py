@@ -13,7 +13,6 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tfx import types
-from tfx.components.example_gen import driver
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
 from tfx.components.schema_gen.component import SchemaGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
@@ -37,7 +36,6 @@ from tfx_distribute.components import (
 )
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_gen import data_version
-from tfx_distribute.components.example_gen import driver as example_gen_driver
 from tfx_distribute.components.example_validator.rules import ValidationRules
 from tfx_distribute.components.pusher.executor import KEEP
 from tfx_distribute.pipelines.spec import beam
@@ -337,9 +335,6 @@ def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.Ba
             f"data.example_gen: TFX's executor of {path!r} turns each 0, 0.0, False and empty string "
             "into a missing value; convert the files to Parquet and write data.parquet, or use an executor of your own"
         )
-    if component.driver_class is driver.FileBasedDriver:
-        # Its cache key has only the size and modification time, in seconds, of files.
-        component.driver_class = example_gen_driver.PatternDriver
     return component
 
 

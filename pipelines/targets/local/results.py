@@ -5,7 +5,7 @@ Nodes that ran and nodes from the cache are treated alike.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from tfx.orchestration import metadata
 from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
 from tfx_distribute.components.pusher import versions
 from tfx_distribute.components.report import thresholds
-from tfx_distribute.components.report.evaluation import EXAMPLE_COUNT, SUM_OF_WEIGHTS
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.pipelines.targets.local import stored_artifacts
@@ -98,13 +97,6 @@ def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> 
             blessed = properties["blessed"].int_value == 1
             unusable_baseline = properties[UNUSABLE_BASELINE].string_value
         metrics = read_metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
-        if spec.trainer.example_weight:
-            metrics = tuple(
-                replace(result, name=f"{result.name}{SUM_OF_WEIGHTS}")
-                if (result.metric.class_name or result.name) == EXAMPLE_COUNT
-                else result
-                for result in metrics
-            )
     pushed, withdrawn = None, False
     if spec.push:
         pushed = stored_artifacts.pushed_folder(outputs["Pusher"]["pushed_model"]) or None

@@ -12,7 +12,7 @@ from tfx.types import standard_artifacts
 
 from tfx_distribute.components import Evaluator
 from tfx_distribute.components.evaluator import report
-from tfx_distribute.components.report import artifact_types
+from tfx_distribute.components.report import artifact_types, page
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.targets import pipeline_ir
 
@@ -68,7 +68,7 @@ def test_types_are_those_of_kfp():
     assert yaml.safe_load(schema)["title"] == "tfx.Model"
 
 
-def test_page_at_the_address_of_its_artifact(tmp_path):
+def test_page_at_the_address_of_its_artifact(tmp_path, monkeypatch):
     """It is a file, although TFX has made a folder there; missing parts are named."""
     inputs = {
         "examples": artifact(standard_artifacts.Examples, tmp_path / "examples"),
@@ -76,7 +76,7 @@ def test_page_at_the_address_of_its_artifact(tmp_path):
         report.TRIALS: artifact(standard_artifacts.TunerResults, tmp_path / "trials"),
         report.MODEL_RUN: artifact(standard_artifacts.ModelRun, tmp_path / "run"),
     }
-    inputs["examples"][0].set_string_custom_property("left_out", "1 of 2 examples without a value of y (1)")
+    inputs["examples"][0].set_string_custom_property("left_out", "1 of 2 without a value")
     inputs["model"][0].set_int_custom_property("train_steps", 460)
     # As Kubeflow's metadata of an input has it.
     inputs["model"][0].set_json_value_custom_property("num_replicas", 2.0)
@@ -88,11 +88,13 @@ def test_page_at_the_address_of_its_artifact(tmp_path):
         "evaluation": artifact(standard_artifacts.ModelEvaluation, tmp_path / "evaluation"),
         report.HTML: artifact(artifact_types.HTML, tmp_path / "html"),
     }
+    render = page.render
+    monkeypatch.setattr(page, "render", lambda made: f"{render(made)}{made.data}")
     report.write("digits <1>", inputs, outputs, None, "")
-    page = (tmp_path / "html").read_text()
+    text = (tmp_path / "html").read_text()
     for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "no history and no TensorBoard logs"):
-        assert shown in page
-    assert report.make("digits", inputs, outputs, None, "").data == {"left out": "1 of 2 examples without a value of y (1)"}
+        assert shown in text
+    assert text.endswith("{'left out': '1 of 2 without a value'}")
 
 
 def test_versions_are_no_metrics():

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 from ingestion import resolved, rows
 from pyarrow import parquet
-from tfx.components.example_gen.component import FileBasedExampleGen
-from tfx.proto import example_gen_pb2, range_config_pb2
+from tfx.proto import range_config_pb2
 from tfx.utils import import_utils, name_utils
 
 from tfx_distribute.components import CsvExampleGen, ImportExampleGen, ParquetExampleGen
@@ -113,31 +112,6 @@ def test_same_content_keeps_the_key(tmp_path):
     assert resolved(Data(csv=str(data))) == before
     shutil.copy(data / "a.csv", data / "b.csv")
     assert resolved(Data(csv=str(data))) != before
-
-
-class SpanExampleGen(FileBasedExampleGen):
-    """A user's own ExampleGen, which reads the latest span."""
-
-    def __init__(self, input_base: str, output_config: example_gen_pb2.Output):
-        splits = [example_gen_pb2.Input.Split(name="all", pattern="span-{SPAN}/v{VERSION}/*")]
-        super().__init__(input_base, example_gen_pb2.Input(splits=splits), output_config)
-
-
-def test_span_and_version_of_an_own_example_gen_and_the_content_of_its_files(tmp_path):
-    for part in ("span-1/v7", "span-2/v3", "span-2/v10"):
-        (tmp_path / part / "folder").mkdir(parents=True)
-        (tmp_path / part / "a").write_text("1")
-    data = Data(example_gen=f"{__name__}.SpanExampleGen", example_gen_args={"input_base": str(tmp_path)})
-    before = resolved(data)
-    assert (before["span"], before["version"]) == (2, 10)
-    assert "span-2/v10/*" in before["input_config"]
-    os.utime(tmp_path / "span-2" / "v10" / "a", (0, 0))
-    assert resolved(data) == before
-    (tmp_path / "span-2" / "v10" / "a").write_text("2")
-    os.utime(tmp_path / "span-2" / "v10" / "a", (0, 0))
-    changed = resolved(data)
-    assert changed.pop("input_fingerprint") != before.pop("input_fingerprint")
-    assert changed == before
 
 
 @pytest.mark.parametrize("make", [CsvExampleGen, ImportExampleGen, ParquetExampleGen])

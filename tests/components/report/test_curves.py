@@ -56,7 +56,7 @@ def test_long_curves_keep_their_last_point():
     assert curve.points[-1] == (5000, 1.0 / 5001)
 
 
-def test_curves_from_the_logs_of_older_trainings(tmp_path):
+def test_curves_from_the_logs_of_a_run_fn(tmp_path):
     """A try that continued has written some epochs again."""
     for folder, values in (("train", (0.9, 0.5)), ("validation", (0.8, 0.6))):
         writer = tf.summary.create_file_writer(str(tmp_path / folder))

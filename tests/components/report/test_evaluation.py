@@ -50,23 +50,6 @@ def test_slices_against_thresholds_and_baseline():
     assert evaluation.to_thresholds(config) == {"AUC": ">= 0.8, change of at least -0.01"}
 
 
-def test_sums_of_weights_are_named():
-    config = text_format.Parse(
-        """model_specs { example_weight_key: "w" }
-        metrics_specs { metrics { class_name: "ExampleCount" config: '{"name": "n"}' } metrics { class_name: "AUC" } }""",
-        tfma.EvalConfig(),
-    )
-    metrics = metrics_for_slice_pb2.MetricsForSlice()
-    for name in ("n", "AUC"):
-        entry = metrics.metric_keys_and_values.add()
-        entry.key.name, entry.value.double_value.value = name, 1.5
-    (slice_,) = evaluation.to_slices(config, [metrics], validation_result_pb2.ValidationResult())
-    assert sorted(slice_.cells) == ["AUC", "n (sum of weights)"]
-    config.model_specs[0].example_weight_key = ""
-    (slice_,) = evaluation.to_slices(config, [metrics], validation_result_pb2.ValidationResult())
-    assert sorted(slice_.cells) == ["AUC", "n"]
-
-
 def test_classification_metrics_are_those_of_kfp():
     """The pages read what kfp's own classes write."""
     plots = metrics_for_slice_pb2.PlotsForSlice()

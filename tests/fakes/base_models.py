@@ -43,7 +43,7 @@ def make_model():
     inputs = K.Input((5,), name="x")
     normalized = K.layers.Normalization()
     hidden = encoder(normalized(inputs))
-    hidden = K.layers.LSTM(3)(K.layers.Reshape((4, 1))(hidden))
+    hidden = K.layers.SimpleRNN(3)(K.layers.Reshape((4, 1))(hidden))
     hidden = Block()(hidden)
     hidden = K.Sequential([K.layers.Dense(3), K.layers.Dropout(0.5), K.layers.Dense(2)])(hidden)
     model = K.Model({"x": inputs}, K.layers.Dense(1, name="dense")(hidden))
@@ -65,7 +65,6 @@ def set_noise(model) -> None:
 def main(folder: str) -> None:
     autograph.exempt_tf_keras()  # as in each training process; converting Keras 2 takes most of the time
     keras_3 = sys.argv[1] == "3"
-    K.backend.clear_session()
     base = make_model()
     set_noise(base)
     example = {"x": np.ones((2, 5), "float32")}
@@ -81,18 +80,14 @@ def main(folder: str) -> None:
             base.save_weights(path)
         else:
             base.save(path)
-        for offset in (0, 2):  # the second model of a process has other automatic names
-            K.backend.clear_session()
-            for _ in range(offset):
-                make_model()
-            model = make_model()
-            job = SimpleNamespace(base_model=path, warm_start=WarmStart())
-            result = warm_start.apply(job, model, model.optimizer, None, tf.distribute.get_strategy())
-            assert (result.weights_taken, result.weights_skipped) == (len(base.weights), 0)
-            for weight, original in zip(model.weights, base.weights, strict=True):
-                np.testing.assert_array_equal(weight.numpy(), original.numpy(), err_msg=weight.name)
-            np.testing.assert_array_equal(model(example).numpy(), expected)
-            print(f"{kind} {offset}: equal")
+        model = make_model()  # the second model of a process has other automatic names
+        job = SimpleNamespace(base_model=path, warm_start=WarmStart())
+        result = warm_start.apply(job, model, model.optimizer, None, tf.distribute.get_strategy())
+        assert (result.weights_taken, result.weights_skipped) == (len(base.weights), 0)
+        for weight, original in zip(model.weights, base.weights, strict=True):
+            np.testing.assert_array_equal(weight.numpy(), original.numpy(), err_msg=weight.name)
+        np.testing.assert_array_equal(model(example).numpy(), expected)
+        print(f"{kind}: equal")
 
 
 if __name__ == "__main__":

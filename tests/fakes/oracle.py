@@ -16,6 +16,9 @@ The loop trains each cell twice:
   the second epoch.
 * Then with one step in each call, because a callback has batch hooks. Training resumes
   from the saved state, in the middle of the second epoch, with a new model.
+
+With `--resumed`, this is so for some kinds; others are trained to the end the first
+time.
 """
 
 import argparse
@@ -29,6 +32,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -189,8 +193,8 @@ def reference_name(kind: str, drop_remainder: bool) -> str:
 class Cells:
     """Trains the cells of one strategy in one of its processes."""
 
-    def __init__(self, data, keras_version: int, distribution, strategy, is_chief: bool, folder: Path):
-        self.data, self.keras, self.folder = data, keras_version, folder
+    def __init__(self, data, keras_version: int, resumed: list[str], distribution, strategy, is_chief: bool, folder: Path):
+        self.data, self.keras, self.resumed, self.folder = data, keras_version, resumed, folder
         self.distribution, self.strategy, self.is_chief = distribution, strategy, is_chief
 
     def job(self, kind: str, batch: int, name: str, **changes):
@@ -332,18 +336,32 @@ class Cells:
             expected = pickle.loads(reference.read_bytes())  # noqa: S301 (written by this test)
         if isinstance(expected, str):
             return Outcome(not_compared=f"`fit` raises {expected}")
-        interrupted = self.loop(kind, kind, batches=False, fails_after_epoch=1)
-        if interrupted.weights is not None:
-            return Outcome(error="was not interrupted")
-        resumed = self.loop(kind, kind, batches=True)
-        return differences(expected, interrupted, resumed, kind, self.distribution.info)
+        if kind not in self.resumed:
+            parts = [(without_batches, self.loop(kind, kind, batches=False))]
+        else:
+            interrupted = self.loop(kind, kind, batches=False, fails_after_epoch=1)
+            if interrupted.weights is not None:
+                return Outcome(error="was not interrupted")
+            resumed = self.loop(kind, kind, batches=True)
+            parts = [(calls_until_interruption, interrupted), (calls_after_resuming, resumed)]
+        return differences(expected, parts, kind, self.distribution.info)
 
 
-def differences(expected: Training, interrupted: Training, resumed: Training, kind: str, strategy_info) -> Outcome:
-    """Compares the weights, logs and traced calls of a cell's trainings."""
+def differences(
+    expected: Training, parts: list[tuple[Callable[[list], list], Training]], kind: str, strategy_info
+) -> Outcome:
+    """Compares the weights, logs and traced calls of a cell's training.
+
+    Args:
+      expected: The training to compare with.
+      parts: The parts of the cell's training, each with a function that selects its
+        calls from those of an uninterrupted one with batch hooks.
+      kind: The kind of model.
+      strategy_info: The row of the strategy table.
+    """
     import numpy as np
 
-    weights = resumed.weights
+    weights = parts[-1][1].weights
     if [w.shape for w in expected.weights] != [w.shape for w in weights]:
         return Outcome(error=f"the weights are {[w.shape for w in weights]}, not {[w.shape for w in expected.weights]}")
     if not all(np.isfinite(w).all() for w in (*expected.weights, *weights)):
@@ -351,16 +369,17 @@ def differences(expected: Training, interrupted: Training, resumed: Training, ki
     largest_weight = max(float(np.max(np.abs(w))) for w in expected.weights)
     weight_difference = max(float(np.max(np.abs(a - b))) for a, b in zip(expected.weights, weights, strict=True))
     ignored_logs = kind_exceptions.IGNORED_LOGS.get(kind, ())
-    log_difference = max(compare_logs(expected.logs, actual.logs, ignored_logs) for actual in (interrupted, resumed))
+    log_difference = max(compare_logs(expected.logs, part.logs, ignored_logs) for _, part in parts)
     extra_logs = kind_exceptions.EXTRA_LOGS.get(kind, frozenset())
-    expected_calls, resumed_calls = expected.calls, resumed.calls
-    if strategy_info.parameter_servers:
+    # Parameter servers call no hooks of them; accumulation has smaller ones.
+    ignores_test_batches = "gradient_accumulation_steps" in kind_exceptions.OPTIONS.get(kind, ())
+    expected_calls = expected.calls
+    if strategy_info.parameter_servers or ignores_test_batches:
         expected_calls = without_test_batches(expected_calls)
-    if "gradient_accumulation_steps" in kind_exceptions.OPTIONS.get(kind, ()):  # evaluation batches are smaller, too
-        expected_calls, resumed_calls = without_test_batches(expected_calls), without_test_batches(resumed_calls)
-    trace = compare_calls(calls_until_interruption(expected_calls), interrupted.calls, extra_logs) or compare_calls(
-        calls_after_resuming(expected_calls), resumed_calls, extra_logs
-    )
+    trace = ""
+    for select, part in parts:
+        calls = without_test_batches(part.calls) if ignores_test_batches else part.calls
+        trace = trace or compare_calls(select(expected_calls), calls, extra_logs)
     return Outcome(weight_difference / largest_weight, log_difference, trace)
 
 
@@ -385,6 +404,10 @@ def compare_calls(expected_calls: list, calls: list, extra_logs=frozenset()) -> 
 
 def without_test_batches(calls: list) -> list:
     return [call for call in calls if not call[0].startswith("test batch")]
+
+
+def without_batches(calls: list) -> list:
+    return [call for call in calls if "batch" not in call[0]]
 
 
 def verdict(kind: str, outcome: Outcome) -> str:
@@ -422,7 +445,7 @@ def compare_logs(expected_logs, logs, ignored_names) -> float:
 def calls_until_interruption(calls: list) -> list:
     """Returns the calls of a training without batch hooks that ends in epoch 1."""
     end = next(index for index, call in enumerate(calls) if call[:2] == ("epoch end", 1))
-    return [call for call in calls[:end] if "batch" not in call[0]]
+    return without_batches(calls[:end])
 
 
 def calls_after_resuming(calls: list) -> list:
@@ -449,7 +472,7 @@ def run_fit(keras_version: int, references: list[tuple[str, bool]], data, folder
 
     from tfx_distribute.trainer_module.job.training_job import Distribution
 
-    cells = Cells(data, keras_version, Distribution(), tf.distribute.get_strategy(), True, folder)
+    cells = Cells(data, keras_version, [], Distribution(), tf.distribute.get_strategy(), True, folder)
     for kind, drop_remainder in references:
         try:
             expected = cells.fit(kind, drop_remainder)
@@ -459,7 +482,16 @@ def run_fit(keras_version: int, references: list[tuple[str, bool]], data, folder
         (folder / reference_name(kind, drop_remainder)).write_bytes(pickle.dumps(expected))
 
 
-def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data, folder: Path, ports: list[int], task: int):
+def run_task(
+    keras_version: int,
+    resumed: list[str],
+    strategy_name: str,
+    kind_names: list[str],
+    data,
+    folder: Path,
+    ports: list[int],
+    task: int,
+):
     """Trains all cells of a strategy in this process, which is one of its tasks."""
     from tfx_distribute.trainer_module.errors import ConfigurationError
     from tfx_distribute.trainer_module.job.cluster import ClusterTask, is_server
@@ -479,7 +511,7 @@ def run_task(keras_version: int, strategy_name: str, kind_names: list[str], data
             coordinator_steps.serve(ClusterTask(role, 0), distribution)
             return
     strategy = strategy_lib.create(distribution)
-    cells = Cells(data, keras_version, distribution, strategy, task == 0, folder / strategy_name)
+    cells = Cells(data, keras_version, resumed, distribution, strategy, task == 0, folder / strategy_name)
     results = {}
     for kind in kind_names:
         started = time.monotonic()
@@ -542,6 +574,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keras", type=int, default=2, choices=(2, 3))
     parser.add_argument("--cells", nargs="+", help="strategies, each with a colon and kinds, or all kinds without")
+    parser.add_argument("--resumed", nargs="+", help="kinds whose training is interrupted and resumed; all by default")
     parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="most seconds for each strategy")
     parser.add_argument("--out", help="file for the outcomes; standard output shows them too")
     parser.add_argument("--update", action="store_true", help="write the verdicts and docs/models.md")
@@ -587,7 +620,7 @@ def main() -> None:
         print(f"{time.monotonic() - started:.1f} s", len(references), "trainings with fit", flush=True)
         for strategy, names in cells.items():
             ports = free_ports(len(ROLES.get(strategy, ())))
-            task = (arguments.keras, strategy, names, data, folder, ports)
+            task = (arguments.keras, arguments.resumed or kinds.KINDS, strategy, names, data, folder, ports)
             wait([fork(run_task, *task, index) for index in range(len(ports) or 1)], arguments.limit)
             results_file = folder / f"{strategy}.json"
             results.update(json.loads(results_file.read_text()) if results_file.exists() else {})

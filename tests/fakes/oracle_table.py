@@ -158,7 +158,7 @@ def document(verdicts: dict[str, Verdicts]) -> str:
             _list(f"`{name}`: {_STRATEGY_NOTES[name]}." for name in STRATEGIES),
             _wrap(
                 "`tests/fakes/oracle.py` measures the kinds and writes this document. Tests measure each kind again with "
-                "both generations of Keras, under some of the strategies."
+                "one generation of Keras or both, under some of the strategies."
             ),
         ]
     ) + "\n"  # fmt: skip

@@ -65,7 +65,9 @@ import tensorflow as tf
 
 def build_model(context):
     pixels, limit = tf.keras.Input((64,), name="pixels"), tf.keras.constraints.MaxNorm(0.5)
-    hidden = tf.keras.layers.Dense(16, activation="tanh", kernel_constraint=limit)(pixels)
+    rows = tf.keras.layers.Embedding(20, 8, name="table")(tf.cast(pixels * 16.0, tf.int32))
+    flat = tf.keras.layers.Flatten()(rows)
+    hidden = tf.keras.layers.Dense(16, activation="tanh", kernel_constraint=limit)(flat)
     digits = tf.keras.layers.Dense(10, activation="softmax", kernel_constraint=limit)(hidden)
     model = tf.keras.Model({"pixels": pixels}, digits)
     optimizer = tf.keras.optimizers.Adafactor(0.01)
@@ -74,41 +76,19 @@ def build_model(context):
 """
 
 
-def test_norms_of_divided_weights_and_gradients(cluster):
+def test_norms_and_an_embedding_that_are_divided(cluster):
     """Adafactor and constraints take norms, and its slots have other shapes.
 
-    The oracle clips gradients by their norm.
+    The oracle clips gradients by their norm. The embedding is divided by its columns.
     """
     (cluster.folder / "norms.py").write_text(NORMS)
     module = UserModule("norms.build_model", (str(cluster.folder),))
     alone = cluster.train(ONE_DEVICE, TrainingOptions(64, train_steps=20, drop_remainder=True), module=module)
-    divided = replace(MESH, layout_rules="dense/kernel = model, unsharded; dense_1/kernel = model, unsharded")
+    kernels = "dense/kernel = model, unsharded; dense_1/kernel = model, unsharded"
+    divided = replace(MESH, layout_rules=f"table/embeddings = unsharded, model; {kernels}")
     trained = cluster.train(divided, TrainingOptions(32, train_steps=20), module=module)
     assert trained.metrics == pytest.approx(alone.metrics, rel=1e-3)
-
-
-EMBEDDING = """
-import tensorflow as tf
-
-def build_model(context):
-    pixels = tf.keras.Input((64,), name="pixels")
-    rows = tf.keras.layers.Embedding(20, 8, name="table")(tf.cast(pixels * 16.0, tf.int32))
-    digits = tf.keras.layers.Dense(10, activation="softmax")(tf.keras.layers.Flatten()(rows))
-    model = tf.keras.Model({"pixels": pixels}, digits)
-    model.compile(tf.keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-"""
-
-
-def test_embedding_is_divided_by_columns(cluster):
-    (cluster.folder / "embedding.py").write_text(EMBEDDING)
-    module = UserModule("embedding.build_model", (str(cluster.folder),))
-    alone = cluster.train(ONE_DEVICE, TrainingOptions(64, epochs=2, drop_remainder=True), module=module)
-    columns = replace(MESH, layout_rules="table/embeddings = unsharded, model")
-    assert cluster.train(columns, TrainingOptions(32, epochs=2), module=module).metrics == pytest.approx(
-        alone.metrics, rel=1e-3
-    )
-    rows = replace(columns, layout_rules="table/embeddings = model, unsharded")
+    rows = replace(MESH, layout_rules="table/embeddings = model, unsharded")
     with pytest.raises(
         TrainingError, match="^layout_rules: DTensor does not support sharded 0th dimension.*; write another rule"
     ):

@@ -1,4 +1,4 @@
-"""Calls the user's module to build the model, both to train it and to evaluate it."""
+"""Calls the user's module to build the model."""
 
 import tensorflow as tf
 

@@ -28,7 +28,7 @@ class BestModel:
     calls. Only the chief's files count.
 
         best_model = BestModel(job, plan, model, is_chief)
-        best_model.offer(metrics, epoch, step)
+        best_model.offer(metrics, epoch, step, step_runner.agree)
         ...
         best_model.restore()  # metric, value, epoch and step of the best evaluation
 
@@ -46,25 +46,18 @@ class BestModel:
         document = self._folder.read(_KIND)
         self._best = BestEvaluation(**document["best"]) if document else None
 
-    def offer(
-        self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]] | None = None
-    ) -> None:
+    def offer(self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]]) -> None:
         """Saves the weights if they are better than those of all earlier evaluations.
 
         Values that are not finite are never better. Without the metric that counts,
         nothing is saved. `epoch` is the one that has ended, from 0. `agree` returns the
-        means of its arguments over all processes in step; None if this process is the
-        only one that offers.
+        means of its arguments over all processes in step.
 
         Raises:
           TrainingError: The weights cannot be saved, or another run has taken the
             folder.
         """
-        value = metrics.get(self._metric, math.nan)
-        is_better = self._is_better(value)
-        if agree is not None:
-            is_better = agree(is_better)[0] > 0
-        if not is_better:
+        if not agree(self._is_better(metrics.get(self._metric, math.nan)))[0] > 0:
             return
         finite = {name: float(each) for name, each in metrics.items() if math.isfinite(each)}
         self._best = BestEvaluation(self._metric, epoch + 1, step, finite)

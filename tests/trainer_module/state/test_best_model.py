@@ -139,10 +139,14 @@ def make(job, value: float = 0.0):
     return model, best_model_lib.BestModel(job, plan(job), model, is_chief=True)
 
 
+def alone(*values):
+    return values
+
+
 def offer(model, best, values: list[float]) -> None:
     for epoch, value in enumerate(values):
         model.layers[0].kernel.assign([[value]])
-        best.offer({"val_loss": value}, epoch, 10 * (epoch + 1))
+        best.offer({"val_loss": value}, epoch, 10 * (epoch + 1), alone)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,7 @@ def test_the_first_best_finite_value_wins(job, mode, values, epoch, tmp_path):
 def test_a_retry_knows_the_best_so_far(job):
     offer(*make(job), [3.0, 1.0])
     model, best = make(job)
-    best.offer({"val_loss": 2.0}, 2, 30)
+    best.offer({"val_loss": 2.0}, 2, 30, alone)
     assert (best.restore().epoch, float(model.layers[0].kernel.numpy()[0, 0])) == (2, 1.0)
 
 

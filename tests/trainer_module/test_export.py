@@ -128,7 +128,6 @@ def transformed(tmp_path_factory) -> TrainingData:
     ("precision", "keras_version", "with_transform"),
     [
         ("float32", 2, False),
-        ("mixed_float16", 2, True),
         ("mixed_float16", 3, True),
         ("mixed_bfloat16", 3, False),
     ],
@@ -200,8 +199,7 @@ OUTPUTS = """
 import tensorflow as tf
 
 OUTPUTS = {
-    "nested": lambda inner, outer: {"head": {"p": outer, "h": [inner, outer]}},
-    "with_none": lambda inner, outer: (outer, None),
+    "nested": lambda inner, outer: {"head": {"p": outer, "h": [inner, None]}},
     "numbered": lambda inner, outer: {0: inner, 1: outer},
     "of_numbered_layers": lambda inner, outer: outer,
 }
@@ -244,8 +242,7 @@ def build_model(context):
 @pytest.mark.parametrize(
     ("outputs", "keras_version", "names"),
     [
-        ("nested", 2, {"head_p", "head_h_0", "head_h_1"}),
-        ("with_none", 2, {"output_0"}),
+        ("nested", 2, {"head_p", "head_h_0"}),
         ("numbered", 3, {"0", "1"}),
     ],
 )

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.autograph.pyct.transpiler import PyToPy
 
 from tfx_distribute.trainer_module.data import input_pipeline as data_lib
 from tfx_distribute.trainer_module.data import record_stream
@@ -150,8 +149,10 @@ def test_gzipped_and_plain_files_do_not_mix(numbers, tmp_path):
         record_stream.count([*numbers(4).train.files, str(tmp_path / "part-2.gz")])
 
 
-@pytest.mark.parametrize(("examples", "cache"), [(101, "none"), (128, "memory"), (129, "none")])
-@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (1, 2), (6, 4), (8, 2)])
+@pytest.mark.parametrize(
+    ("shards", "readers", "examples", "cache"),
+    [(0, 3, 101, "none"), (1, 2, 128, "memory"), (6, 4, 129, "none"), (8, 2, 101, "memory")],
+)
 def test_each_example_is_seen_once_each_time_round(numbers, shards, readers, examples, cache):
     """All processes take the same number of batches, and no batch is empty."""
     data = numbers(examples, shards)
@@ -205,38 +206,10 @@ def test_small_unsharded_files_are_shuffled_together(numbers, cache):
     assert sum(first == second for first, second in itertools.pairwise(of_file)) < 10, "two of a file need not follow"
 
 
-def test_large_examples_are_shared_in_small_blocks(numbers):
-    """A process that shares a file holds few of them at a time."""
-    data = numbers(50)
-    large = replace(data, train=replace(data.train, num_bytes=50 * (40 << 20)))
-    shares = trained_on(large, TrainingOptions(5, epochs=1), 3, passes=1, cache="none")
-    assert sorted(number for share in shares for batch in share for number in batch) == list(range(50))
-    blocks = record_stream.read_shuffled(large.train, 0, 3, 0, InputOptions(cache="none")).take(3)
-    assert max(len(block) for block in blocks) <= 1
-
-
 def test_more_files_than_are_read_at_a_time(numbers):
     data = numbers(101, shards=12)
     (batches,) = trained_on(data, TrainingOptions(8, epochs=1), 1, passes=1, cycle_length=5)
     assert sorted(number for batch in batches for number in batch) == list(range(101))
-
-
-def test_any_file_system_that_tensorflow_knows(numbers):
-    """The filesystem in memory represents other remote ones."""
-    data = numbers(50, shards=4)
-    there = tuple(f"ram://shards/{file.rpartition('/')[2]}" for file in data.train.files)
-    for file, copy in zip(data.train.files, there, strict=True):
-        tf.io.gfile.copy(file, copy)
-    (batches,) = trained_on(replace(data, train=replace(data.train, files=there)), TrainingOptions(8, epochs=1), 1, passes=1)
-    assert sorted(number for batch in batches for number in batch) == list(range(50))
-    assert record_stream.count(there) == 50
-
-
-@pytest.mark.parametrize("fixed", [False, True])
-def test_training_data_is_known_to_be_without_end(numbers, fixed):
-    """Otherwise all processes have to agree, before each batch, that it exists."""
-    fed = feed(numbers(50, shards=4), TrainingOptions(8, epochs=1, drop_remainder=fixed))
-    assert fed.train(reader(0, 1)).cardinality() == tf.data.INFINITE_CARDINALITY
 
 
 def test_gzipped_shards(numbers):
@@ -253,8 +226,16 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
     assert sorted(seen[:10]) == sorted(seen[10:]) == list(range(10))
 
 
-@pytest.mark.parametrize(("fixed", "cache"), [(False, "none"), (False, "memory"), (True, "none")])
-@pytest.mark.parametrize(("shards", "readers"), [(0, 3), (4, 2), (6, 4), (12, 1)])
+@pytest.mark.parametrize(
+    ("shards", "readers", "fixed", "cache"),
+    [
+        (0, 3, False, "none"),
+        (4, 2, False, "memory"),
+        (6, 4, False, "none"),
+        (6, 4, True, "none"),
+        (12, 1, False, "memory"),
+    ],
+)
 def test_reading_goes_on_after_any_step(numbers, shards, readers, fixed, cache):
     """Batches and shares are the same as without the stop, also after some passes."""
     training_options = TrainingOptions(3, epochs=1, drop_remainder=fixed, gradient_accumulation_steps=2)
@@ -339,21 +320,6 @@ def test_examples_of_an_evaluation_are_spread_over_its_batches(numbers):
     assert (sum(sizes), sorted(sizes)) == (11, [2, 3, 3, 3])
 
 
-@pytest.mark.parametrize("readers", [1, 2, 3])
-@pytest.mark.parametrize("batch", [1, 2, 32])
-def test_no_replica_evaluates_an_empty_batch(batch, readers):
-    """Tries all remainders of a split for 6 replicas on 1, 2 or 3 processes."""
-    for examples in range(6, 40):
-        steps = data_lib.eval_steps(Split((), examples), 6, batch)
-        sizes = [
-            int(size)
-            for index in range(readers)
-            for size in record_stream.step_sizes(examples, steps, index, readers, 6 // readers)
-        ]
-        assert (sum(sizes), len(sizes)) == (examples, 6 * steps)
-        assert 0 < min(sizes) <= max(sizes) <= batch + (batch == 1)
-
-
 def test_eval_split_that_is_smaller_than_the_replicas_is_refused():
     with pytest.raises(ConfigurationError, match="^eval split: 4 replicas evaluate, but it has 3 examples; hold out at"):
         data_lib.eval_steps(Split((), 3), 4, 4)
@@ -382,26 +348,6 @@ def test_unknown_label_is_named(numbers):
     data = numbers(4)
     with pytest.raises(ConfigurationError, match="label: the examples have no feature 'lable'; they have label, number"):
         Features(TrainingData(data.train, None, "lable", None, data.schema))
-
-
-def test_autograph_converts_nothing_of_a_dataset(numbers, monkeypatch):
-    converted = []
-    transform = PyToPy.transform_function
-
-    def record(self, function, context):
-        converted.append(function)
-        return transform(self, function, context)
-
-    monkeypatch.setattr(PyToPy, "transform_function", record)
-    tf.data.Dataset.range(3).map(lambda number: number if number > 1 else -number)
-    assert len(converted) == 1, "conversions are recorded"
-    for shards in (0, 8):
-        fed = feed(numbers(64, shards), TrainingOptions(2, class_weight="0: 2"), 2)
-        fed.train(reader(1, 2), first_step=1)
-        fed.evaluation(reader(1, 2), 2)
-        fed.evaluation_part(0, 2, 4)
-        fed.zeros()
-    assert len(converted) == 1
 
 
 @pytest.mark.parametrize(

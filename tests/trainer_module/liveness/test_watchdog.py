@@ -17,7 +17,7 @@ from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.liveness import watchdog
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.reporting.progress import Reporter
-timeouts.REASON_SECONDS = 2.0
+timeouts.REASON_SECONDS = 1.0
 watchdog.start(Reporter(None), CHIEF_TASK, 1.0)
 time.sleep(600)
 """

@@ -1,5 +1,4 @@
 import os
-import time
 from importlib import metadata
 
 import pytest
@@ -106,32 +105,6 @@ def test_links_are_followed_once(folder, tmp_path):
     assert is_other(folder, lambda: (tmp_path / "linked.txt").write_text("b"))
 
 
-def test_large_files_count_by_size_and_time_without_being_read(folder):
-    weights = folder / "weights.bin"
-    with weights.open("wb") as stream:
-        stream.truncate(50 << 30)  # sparse
-    began = time.monotonic()
-    assert is_other(folder, lambda: os.utime(weights, (1, 1)))
-    assert time.monotonic() - began < 5
-    assert is_other(folder, lambda: os.truncate(weights, 51 << 30))
-
-
-def test_folder_of_many_files_counts_for_its_python_files(folder):
-    images = folder / "images"
-    images.mkdir()
-    for number in range(fingerprint.MAX_FILES_OF_FOLDER):
-        (images / f"{number}.png").touch()
-    assert is_other(folder, lambda: (images / "1.png").write_text("x"))
-    (images / "one_more.png").touch()
-    assert not is_other(folder, lambda: (images / "1.png").write_text("y"))
-    assert is_other(folder, lambda: (images / "labels.py").touch())
-
-
-def test_file_that_cannot_be_read_does_not_count(folder):
-    os.mkfifo(folder / "pipe")
-    assert is_other(folder, lambda: (folder / "model.py").write_text("x"))
-
-
 def test_installed_module_counts_with_its_whole_package(tmp_path):
     place = tmp_path / "site-packages"
     deep = place / "package" / "models"
@@ -193,19 +166,6 @@ def test_of_an_installed_module_only_its_own_package_counts(tmp_path):
     assert fingerprint.of_imports("source.reader", installed / "source" / "reader.py") == before
     (installed / "source" / "names.py").write_text("#")
     assert fingerprint.of_imports("source.reader", installed / "source" / "reader.py") != before
-
-
-def test_a_build_of_tensorflow_for_cpus_is_the_same_version(monkeypatch):
-    before = fingerprint.environment()
-    version = metadata.version
-
-    def without_tensorflow(name):
-        if name == "tensorflow":
-            raise metadata.PackageNotFoundError(name)
-        return version("tensorflow" if name == "tensorflow-cpu" else name)
-
-    monkeypatch.setattr(metadata, "version", without_tensorflow)
-    assert fingerprint.environment() == before
 
 
 def test_environment_names_what_computes_results():

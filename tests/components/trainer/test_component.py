@@ -18,8 +18,6 @@ from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import TrainerSpec
 from tfx_distribute.pipelines.spec.pipeline import Parameters
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.declaration import declarations
-from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 SEARCH = Search(objective="val_loss", space={"units": ValueRange(min=1, max=8)}, max_trials=3)
@@ -42,12 +40,6 @@ def test_accepts_what_tfx_accepts():
     assert last.kind is inspect.Parameter.VAR_KEYWORD
     assert {*StockTrainer.SPEC_CLASS.INPUTS, "statistics"} == set(TrainerSpec.INPUTS)
     assert set(StockTrainer.SPEC_CLASS.OUTPUTS) == set(TrainerSpec.OUTPUTS)
-
-
-def test_every_parameter_is_an_argument():
-    declared = {parameter.name: parameter.default for parameter in declarations(*GROUPS)}
-    assert Parameters().model_dump() == declared
-    assert set(declared) <= set(TrainerSpec.PARAMETERS)
 
 
 def test_misspelled_argument_is_refused():

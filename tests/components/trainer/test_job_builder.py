@@ -194,6 +194,7 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
         ({"epochs": 0}, "train_steps: neither train_steps nor epochs is set"),
         ({"label": None, "class_weight": "0: 1"}, "class_weight: there is no label"),
         ({"strategy": "nope"}, "strategy: there is no strategy 'nope'"),
+        ({"custom_config": '{"a": 1}'}, "custom_config: is for a run_fn; write hparams"),
         (
             {"train_args": proto_utils.proto_to_json(trainer_pb2.TrainArgs(splits=["tain"]))},
             "train_args: the examples have no split 'tain'; they have eval, train",
@@ -203,19 +204,6 @@ def test_module_file_that_tfx_packaged_is_unpacked(tmp_path):
 def test_what_cannot_be_trained_is_refused(inputs, outputs, changes, message):
     with pytest.raises(ConfigurationError, match=f"^{message}"):
         build_job(inputs, outputs, {**PROPERTIES, **changes}, "/work")
-
-
-@pytest.mark.parametrize(
-    ("properties", "message"),
-    [
-        ({"run_fn": "m.run_fn", "train_steps": 5, "seed": 3}, "seed: a run_fn decides on it by itself; leave it out"),
-        ({**PROPERTIES, "custom_config": '{"a": 1}'}, "custom_config: is for a run_fn; write hparams"),
-    ],
-)
-def test_settings_that_the_function_would_ignore_are_refused(inputs, outputs, properties, message):
-    """Values that a pipeline gets when it runs are first checked here."""
-    with pytest.raises(ConfigurationError, match=f"^{message}"):
-        build_job(inputs, outputs, properties, "/work")
 
 
 def test_base_model_reaches_the_job_and_its_state(inputs, outputs, tmp_path):

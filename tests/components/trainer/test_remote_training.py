@@ -1,6 +1,5 @@
 """Tests the files that remote training leaves, and what a retry makes of them."""
 
-import errno
 import json
 import os
 import shutil
@@ -9,7 +8,6 @@ import time
 import pytest
 from own_launcher import SshSettings
 from tfx.types import standard_artifacts
-from tfx.utils import io_utils
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry
@@ -152,16 +150,6 @@ def test_result_is_kept_for_a_retry(trained, tmp_path):
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
 
 
-def test_a_volume_whose_files_belong_to_somebody_else(trained, monkeypatch):
-    """As with SMB, where a mount decides on owner and mode of all files."""
-
-    def refuse(path, mode):
-        raise PermissionError(1, "Operation not permitted", path)
-
-    monkeypatch.setattr(remote_training.os, "chmod", refuse)
-    trained(succeed)
-
-
 def test_a_result_without_its_model_is_not_enough(trained, tmp_path):
     name, *_ = trained(succeed)
     shutil.rmtree(tmp_path / "shared" / name / "outputs")
@@ -176,36 +164,6 @@ def test_failed_training_leaves_no_files(trained, tmp_path):
     with pytest.raises(TrainingError, match="it failed"):
         trained(fail)
     assert os.listdir(tmp_path / "shared") == []
-
-
-@pytest.fixture
-def full_disk(monkeypatch):
-    """Returns a function that fills the disk of the step, and one that frees it."""
-    copy = io_utils.copy_dir
-
-    def fail(source, target):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    return lambda: monkeypatch.setattr(io_utils, "copy_dir", fail), lambda: monkeypatch.setattr(io_utils, "copy_dir", copy)
-
-
-def test_a_model_that_cannot_be_copied_to_the_step_is_kept(trained, tmp_path, state, full_disk):
-    fill, free = full_disk
-
-    def succeed_on_a_full_disk(job):
-        (state / "1").mkdir(parents=True)
-        succeed(job)
-        fill()
-
-    with pytest.raises(OSError, match="No space left"):
-        trained(succeed_on_a_full_disk)
-    (folder,) = (tmp_path / "shared").iterdir()
-    assert sorted(os.listdir(folder)) == ["followed.json", "job.json", "outputs", job_builder.RESULT_FILE]
-    assert (state / "1").exists()
-    free()
-    trained(lambda job: None)
-    assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
-    assert not state.exists()
 
 
 @pytest.mark.parametrize("error", [TerminatedError(), NotFollowedError("the API server does not answer")])
@@ -268,13 +226,6 @@ def test_an_attempt_that_hangs_does_not_remove_what_another_uses(trained, tmp_pa
         trained(be_replaced_and_fail)
     (folder,) = (tmp_path / "shared").iterdir()
     assert sorted(os.listdir(folder)) == ["followed.json", "inputs", "job.json", "outputs"]
-
-
-def test_a_retry_after_a_day_finds_the_result(trained, tmp_path):
-    name, *_ = trained(succeed)
-    lease_file = tmp_path / "shared" / name / "followed.json"
-    lease_file.write_text(json.dumps({"time": time.time() - 2 * 24 * 3600}))
-    trained(lambda job: None)
 
 
 def test_a_chief_without_a_result(trained):

@@ -118,19 +118,6 @@ def test_splits_of_the_same_shards_are_other_data(job, tmp_path):
     assert len({part["data"] for part in parts}) == len(read)
 
 
-def test_readable_records_of_damaged_shards_are_identified_by_their_content(job, tmp_path):
-    """Copies of several shards may have the same name, and are elsewhere in a retry."""
-    damaged = shards(tmp_path / "damaged", a="00000000", b="11111111")
-
-    def identify(number, content):
-        copy = tmp_path / f"{number}-a"
-        copy.write_bytes(content)
-        return run_identity.fingerprint_inputs(job, replace(job.data, train=Split((str(copy),), 9)), [damaged])
-
-    assert identify(0, b"records") == identify(1, b"records")
-    assert changed(identify(0, b"records"), identify(0, b"others")) == ["data"]
-
-
 def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
     root, parts = tmp_path / "checkpoints", run_identity.fingerprint_inputs(job, job.data, [])
     with caplog.at_level(logging.WARNING):
@@ -172,19 +159,6 @@ def test_module_of_an_installed_package_is_known_by_its_files(job):
     assert changed(
         one, run_identity.fingerprint_inputs(replace(job, module=UserModule("textwrap.dedent")), job.data, [])
     ) == ["module"]
-
-
-def test_what_a_single_file_imports_from_its_folder_is_known(job, tmp_path, monkeypatch):
-    """As of `build_model="single_entry.build_model"` in a pipeline in Python."""
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "single_entry.py").write_text("import single_losses\ndef build_model(context): ...\n")
-    (tmp_path / "single_losses.py").write_text("WEIGHT = 1\n")
-    job = replace(job, module=UserModule("single_entry.build_model"))
-    one = run_identity.fingerprint_inputs(job, job.data, [])
-    (tmp_path / "notes.py").write_text("")
-    assert one == run_identity.fingerprint_inputs(job, job.data, [])
-    (tmp_path / "single_losses.py").write_text("WEIGHT = 2\n")
-    assert changed(one, run_identity.fingerprint_inputs(job, job.data, [])) == ["module"]
 
 
 def test_a_copy_counts_as_its_original(job, tmp_path):

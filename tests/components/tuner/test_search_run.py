@@ -121,23 +121,6 @@ def test_search_ends_when_all_values_have_been_tried(run, announced):
     assert announced[-1] == "the search tried 2 combinations of values, not 9: it found no others in tune.space"
 
 
-def test_search_tries_all_combinations_if_asked_to(run, announced):
-    space = {"units": ValueRange(min=1, max=10), "rate": ValueRange(min=0.1, max=1.0, step=0.1)}
-    trainings = Trainings(lambda job: 1.0)
-    run(trainings, space=space, max_trials=100).run()
-    assert len(set(tried(trainings))) == 100
-    assert not any("no others" in message for message in announced)
-
-
-def test_bayesian_search_is_better_than_random(run, tmp_path):
-    random, bayesian = Trainings(), Trainings()
-    run(random, max_trials=16, seed=3).run()
-    (tmp_path / SEARCH_FILE).unlink()
-    run(bayesian, max_trials=16, seed=3, oracle="bayesian").run()
-    assert tried(bayesian)[:6] == tried(random)[:6], "it begins at random"
-    assert min(map(loss, bayesian.jobs[6:])) < min(map(loss, random.jobs[6:]))
-
-
 def test_bayesian_search_repeats_no_trial_and_keeps_to_the_range(run, announced):
     trainings = Trainings(lambda job: -job.hparams["units"])
     space = {"units": ValueRange(min=1, max=6, sampling="log")}
@@ -216,21 +199,6 @@ def test_failed_trials_count_as_the_worst_of_their_round(run):
     assert json.loads(search.best_hyperparameters())["values"] == result[0].hparams
 
 
-def test_hyperband_survives_interrupts(run):
-    whole = Trainings()
-    search = run(whole, oracle="hyperband", max_trials=0)
-    search.run()
-    (Path(whole.jobs[0].outputs.model_run_dir).parents[1] / SEARCH_FILE).unlink()
-    parts = [Trainings(end_after=11), Trainings(end_after=5), Trainings()]
-    for part in parts[:2]:
-        with pytest.raises(KeyboardInterrupt):
-            run(part, oracle="hyperband", max_trials=0).run()
-    last = run(parts[2], oracle="hyperband", max_trials=0)
-    last.run()
-    assert [pair for part in parts for pair in tried(part)] == tried(whole)
-    assert [trial.score for trial in last.result().trials] == [trial.score for trial in search.result().trials]
-
-
 def fails_above_8_units(job: TrainingJob) -> float:
     if job.hparams["units"] > 8:
         raise TrainingError("training process chief failed\n  more than 8 units\n  are too many")
@@ -260,21 +228,6 @@ def test_too_many_failed_trials_end_the_search(run):
     # What made them fail may have been remedied.
     run(again, space=space, max_consecutive_failed_trials=2).run()
     assert again.names == list("01234")
-
-
-def test_the_last_trial_of_a_search_that_failed_is_tried_again(run):
-    def fails_later(job: TrainingJob) -> float:
-        if len(trainings.jobs) > 2:
-            raise TrainingError("the disk is full")
-        return loss(job)
-
-    trainings, again = Trainings(fails_later), Trainings()
-    with pytest.raises(TrainingError, match="2 trials have failed one after another"):
-        run(trainings, max_consecutive_failed_trials=2).run()
-    search = run(again, max_consecutive_failed_trials=2)
-    search.run()
-    assert (trainings.names, again.names) == (list("0123"), list("34"))
-    assert [trial.status for trial in search.result().trials].count("FAILED") == 1
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
@@ -321,15 +274,6 @@ def test_a_trial_that_ends_without_the_objective_has_failed(run):
     ]
 
 
-def test_a_limit_for_failed_trials_may_be_lowered(run):
-    space = {"units": ValueRange(min=9, max=64)}
-    with pytest.raises(KeyboardInterrupt):
-        run(Trainings(fails_above_8_units, end_after=3), space=space, max_consecutive_failed_trials=9).run()
-    search = run(Trainings(), space=space, max_consecutive_failed_trials=2)
-    search.run()
-    assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 2 + ["FAILED"] * 3
-
-
 def test_a_trial_whose_job_somebody_deletes_has_failed(run):
     def lose_the_second(job: TrainingJob) -> float:
         if len(trainings.jobs) == 2:
@@ -358,11 +302,6 @@ def test_unknown_objective_ends_the_search_at_once(run):
     assert len(trainings.jobs) == 1
 
 
-def test_errors_that_are_bugs_are_not_failed_trials(run):
-    with pytest.raises(ZeroDivisionError):
-        run(Trainings(lambda job: 1 / 0)).run()
-
-
 def test_a_base_model_that_does_not_fit_ends_the_search_at_once(run):
     def differs(job: TrainingJob) -> float:
         raise TrainingError("base_model: /models/1 differs from the model: kernel: [8], [9]")
@@ -380,11 +319,3 @@ def test_steps_are_tried_up_to_max(run, oracle):
     search.run()
     assert search.result().trials[0].hparams == {"rate": 0.3}
     assert {type(job.hparams["rate"]) for job in trainings.jobs} == {float}
-
-
-def test_many_steps_are_not_written_into_each_trial(run):
-    trainings = Trainings(lambda job: job.hparams["rate"])
-    search = run(trainings, space={"rate": ValueRange(min=0, max=1, step=1e-6)})
-    search.run()
-    assert len(search.best_hyperparameters()) < 1000
-    assert all(abs(job.hparams["rate"] * 1e6 - round(job.hparams["rate"] * 1e6)) < 1e-6 for job in trainings.jobs)

@@ -117,7 +117,7 @@ def launch(job: TrainingJob, work_dir: str) -> TrainingResult:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", keras_version))
         exposure = server.wait_ready()
         if len(tasks_of(job.distribution)) > 1:  # a single process has no server
-            _warn_if(loopback.describe(exposure, server.log))
+            _warn_if(loopback.describe(exposure))
         stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir), _report)

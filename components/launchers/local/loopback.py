@@ -23,13 +23,13 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     library, or LD_PRELOAD cannot hold its path.
     """
     library = _library()
-    if library is None or _has_separator(library):
+    if library is None or any(separator in str(library) for separator in _SEPARATORS):
         return {}
     preloaded = environ.get("LD_PRELOAD")
     return {"LD_PRELOAD": f"{library}:{preloaded}" if preloaded else str(library)}
 
 
-def describe(exposure: Exposure, log: Path) -> str:
+def describe(exposure: Exposure) -> str:
     """Describes who can connect to training processes; empty if only their owner can.
 
     Raises:
@@ -38,35 +38,12 @@ def describe(exposure: Exposure, log: Path) -> str:
     if exposure is Exposure.OWNER:
         return ""
     if exposure is Exposure.NONE:
-        raise ConfigurationError(
-            "training processes of this user cannot connect to each other: either the network device `lo` is down (run "
-            "`ip link set lo up`), or the kernel gives this user's id for all users outside its user namespace too (train "
-            "as a user with another id, or in one process)"
-        )
+        raise ConfigurationError("training processes of this user cannot connect to each other; docs/security.md says why")
     return (
         f"WARNING: {_STRANGERS[exposure]} can take over this training while it runs, and read and write your files through "
-        f"it, because {_reason(exposure, log)}. See docs/security.md"
+        "it; docs/security.md says why"
     )
-
-
-def _reason(exposure: Exposure, log: Path) -> str:
-    """Describes why other users can connect."""
-    if exposure is Exposure.MACHINE:
-        return "this kernel cannot tell which user a connection comes from (sock_diag)"
-    library = _library()
-    if library is None:
-        return (
-            "the library that prevents it is missing: it is built on Linux, with a C compiler, when tfx-distribute is "
-            "installed"
-        )
-    if _has_separator(library):
-        return f"the library that prevents it is at a path that LD_PRELOAD cannot hold, with a space or a colon: {library}"
-    return f"the library that prevents it could not be loaded: see {log}"
 
 
 def _library() -> Path | None:
     return next(iter(sorted(Path(__file__).parent.glob("_loopback*.so"))), None)
-
-
-def _has_separator(library: Path) -> bool:
-    return any(separator in str(library) for separator in _SEPARATORS)

@@ -333,5 +333,4 @@ def test_disk_that_takes_no_more_while_strangers_could_take_the_training_over(is
     assert found["saved"] in range(22, 101)
     assert [name.partition(".")[0] for name in found["files"]] == ["state", *[f"step-{found['saved']}"] * 3]
     assert warning.startswith("WARNING: Anyone who can reach this machine over the network can take over this training")
-    assert f"could not be loaded: see {tmp_path / 'log'}" in warning
     assert "cannot be preloaded" in (tmp_path / "log").read_text()

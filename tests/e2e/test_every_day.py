@@ -73,7 +73,7 @@ def test_mornings(command, tmp_path, monkeypatch):
         write_day(days, "2026-11-06", shift=1.0)
         output = morning("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2", code=0)
         assert "no run has read 2026-11-05; run --backfill" in output, "the schedule was missed"
-        assert "worker 0 failed (killed by SIGKILL)" in output
+        assert "worker 0 failed (killed by SIGKILL, as when memory runs out" in output
         assert "restart 1 of 3" in output
         assert served_version(command, root) != served
         assert command("models", "rollback", served, *root).code == 0

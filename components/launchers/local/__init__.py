@@ -2,6 +2,5 @@
 
 `launcher.py` has the launcher; `processes.py` starts, follows and ends the processes of
 one attempt. `fork_client.py` sends requests to the fork server, which starts them.
-`out_of_memory.py` tells why one was killed; `gpus.py` divides the GPUs, and
-`loopback.py` keeps other users out.
+`gpus.py` divides the GPUs, and `loopback.py` keeps other users out.
 """

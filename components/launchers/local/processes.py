@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.launcher import State
-from tfx_distribute.components.launchers.local import log_tail, out_of_memory
+from tfx_distribute.components.launchers.local import log_tail
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -40,8 +40,6 @@ class Process:
         `exit_codes.LEFT_EARLY`; None while it runs.
       silent_seconds: Seconds for which it was silent when it was killed for that; 0 if
         it was not.
-      oom_kills: How many processes the kernel had killed for lack of memory when it
-        started.
     """
 
     task: ClusterTask
@@ -55,7 +53,6 @@ class Process:
     status: int | None = None
     silent_seconds: float = 0.0
     progress: Progress | None = None
-    oom_kills: int = 0
     _bytes_read: int = field(default=0)  # of its reports
     _last_sign: int = field(default=0)
     _last_sign_at: float = field(default=0.0)
@@ -127,8 +124,8 @@ class Process:
                 f"it gave no sign of life for {self.silent_seconds:.0f} s; if it needs more time, write a larger "
                 "heartbeat_timeout_secs"
             )
-        elif self.status == -signal.SIGKILL and out_of_memory.count_kills() > self.oom_kills:
-            how = "killed by the kernel: out of memory; write a smaller batch"
+        elif self.status == -signal.SIGKILL:
+            how += ", as when memory runs out: write a smaller batch"
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
             + [f"  {line}" for line in log_tail.last_lines(self.log)]
@@ -270,6 +267,6 @@ class Processes:
             answer = self._server.next_answer(timeouts.POLL_SECONDS)
             for process in self._all:
                 if process.task.file_name == answer.get("started"):
-                    process.pid, process.oom_kills = answer["pid"], out_of_memory.count_kills()
+                    process.pid = answer["pid"]
                 elif process.pid and process.pid == answer.get("pid"):
                     process.status = answer["status"]

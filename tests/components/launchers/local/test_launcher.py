@@ -6,14 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from running import children, is_running, listening, training_processes, wait_until
 
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.local import log_tail
-from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingOptions, UserModule
 
@@ -50,7 +48,7 @@ def test_killed_worker_is_named_and_no_process_remains(cluster):
             os.kill(killed[0], signal.SIGKILL)
 
     began = time.monotonic()
-    with pytest.raises(TrainingError, match=r"training process worker 0 failed \(killed by SIGKILL\)"):
+    with pytest.raises(TrainingError, match=r"worker 0 failed \(killed by SIGKILL, as when memory runs out"):
         cluster.train(TWO_WORKERS, LONG, on_progress=kill_worker, fault_tolerance=FaultTolerance(max_restarts=0))
     assert time.monotonic() - began < 60
     assert children(cluster.server.pid) == []
@@ -245,45 +243,6 @@ def sleeping(mark):
     """Returns the processes that sleep for a marked number of seconds."""
     rows = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout.splitlines()  # noqa: S607
     return [row for row in rows if row.endswith(f"sleep {mark}")]
-
-
-HOGS = """
-from model import build_model as build_digits
-
-def build_model(context):
-    hoard = [b"x" * (50 << 20) for _ in range(40)]
-    return build_digits(context)
-"""
-
-
-@pytest.fixture
-def small_memory(tmp_path):
-    """Returns a function that moves a process into a cgroup of 800 MiB."""
-    version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-    has_version_1 = version_1.is_dir()
-    group = (version_1 if has_version_1 else version_2) / f"tfx-distribute-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / ("memory.limit_in_bytes" if has_version_1 else "memory.max")).write_text(str(800 << 20))
-    except OSError as error:
-        if group.is_dir():
-            group.rmdir()
-        pytest.skip(f"this machine allows no cgroup: {error}")
-    yield lambda pid: (group / "cgroup.procs").write_text(str(pid))
-    wait_until(lambda: not (group / "cgroup.procs").read_text().split())
-    group.rmdir()
-
-
-@pytest.mark.e2e
-def test_kill_for_lack_of_memory_is_reported(cluster, tmp_path, small_memory):
-    (tmp_path / "own_hogs.py").write_text(HOGS)
-    module = UserModule("own_hogs.build_model", (str(tmp_path), *cluster.job.module.search_path))
-    with ForkServer(tmp_path / "log") as server:
-        server.wait_ready()
-        small_memory(server.pid)
-        cluster.server = server
-        with pytest.raises(TrainingError, match=r"killed by the kernel: out of memory; write a smaller batch"):
-            cluster.train(module=module, fault_tolerance=FaultTolerance(max_restarts=0))
 
 
 @pytest.mark.e2e

@@ -59,11 +59,6 @@ POLL_SECONDS = 0.1
 TERM_SECONDS = 3.0
 # For peers of a process that leaves to save and end.
 SAVE_SECONDS = 25.0
-# How long a lock may be held without a live holder. A child process shares the lock of
-# its parent for a moment, even if the parent is killed meanwhile; and a new holder
-# writes its name only after taking the lock.
-LOCK_SECONDS = 5.0
-LOCK_POLL_SECONDS = 0.05
 
 # For a Beam worker's settings, a job service's connection, and its first answer.
 BEAM_PROVISION_SECONDS = 30.0

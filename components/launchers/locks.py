@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import shlex
 import socket
@@ -27,30 +28,31 @@ LOCK_FILE = ".lock"
 # lock: a run that writes there will fail at that, and one that only reads may continue.
 _TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
 
-_held: set[int] = set()  # file descriptors of the locks that this process holds
-
-
-def _release_in_fork() -> None:
-    """Releases the locks in a forked child, which could outlive its parent."""
-    for file in _held:
-        os.close(file)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_release_in_fork)
-
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, and since when, as ISO 8601."""
+    """The process that holds a lock, and since when, as ISO 8601.
 
-    pid: int
-    host: str
-    since: str
-    command: str
+    A process that has not written its name, for lack of room, has empty values.
+    """
+
+    pid: int = 0
+    host: str = ""
+    since: str = ""
+    command: str = ""
 
     def __str__(self) -> str:
+        if not self.pid:
+            return "another process"
         return f"process {self.pid} on {self.host}, running since {self.since}: {self.command}"
+
+    @property
+    def since_time(self) -> float:
+        """Returns since when, as Unix time; infinite if that is not known."""
+        try:
+            return datetime.fromisoformat(self.since).timestamp()
+        except (ValueError, TypeError):
+            return math.inf
 
 
 class InUseError(ConfigurationError):
@@ -78,19 +80,28 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
     if file is None:
         yield
         return
-    _held.add(file)
     try:
         yield
     finally:
-        if file in _held:
-            _held.remove(file)
-            path = os.path.join(folder, LOCK_FILE)
-            # Otherwise our file was removed with its folder, and another process owns
-            # the file that is there now.
-            if _is_at(path, file):
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
-            os.close(file)
+        path = os.path.join(folder, LOCK_FILE)
+        # Otherwise our file was removed with its folder, and another process owns the
+        # file that is there now.
+        if _is_at(path, file):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        os.close(file)
+
+
+def find_holder(folder: str) -> Holder | None:
+    """Returns the process that holds the lock of a folder; None if none does."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, LOCK_FILE), "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(ValueError, TypeError):
+                return Holder(**json.load(file))
+            return Holder()
+    return None
 
 
 def _acquire(folder: str, what: str, advice: str) -> int | None:
@@ -98,7 +109,7 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
     if "://" in folder:
         return None
     path = os.path.join(folder, LOCK_FILE)
-    started = time.monotonic()
+    has_waited = False
     while True:
         try:
             os.makedirs(folder, exist_ok=True)
@@ -116,12 +127,12 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _read(file)
             os.close(file)
-            if holder is None and time.monotonic() - started < timeouts.LOCK_SECONDS:
-                time.sleep(timeouts.LOCK_POLL_SECONDS)
+            if not has_waited:  # `find_holder` of another process takes it for a moment
+                has_waited = True
+                time.sleep(timeouts.POLL_SECONDS)
                 continue
-            raise InUseError(f"{what} {folder} is in use by {holder or 'another process'}; {advice}") from None
+            raise InUseError(f"{what} {folder} is in use by {find_holder(folder) or Holder()}; {advice}") from None
         except OSError:  # this file system has no locks
             os.close(file)
             return None
@@ -146,16 +157,3 @@ def _write(file: int) -> None:
     with contextlib.suppress(OSError):  # the lock holds without it
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(asdict(holder)).encode(), 0)
-
-
-def _read(file: int) -> Holder | None:
-    """Returns the live process that a lock file names; None if there is none."""
-    try:
-        holder = Holder(**json.loads(os.pread(file, 65536, 0)))
-        if holder.host == socket.gethostname():
-            os.kill(holder.pid, 0)
-    except PermissionError:  # the process belongs to another user
-        return holder
-    except (OSError, ValueError, TypeError, OverflowError):
-        return None
-    return holder

@@ -275,9 +275,9 @@ def _cancel_local(run: "Run") -> str:
     import signal
     import socket
 
-    from tfx_distribute.pipelines.targets.local import runs as runs_lib
+    from tfx_distribute.components.launchers import locks
 
-    holder = runs_lib.read_holder(run.root) if run.state == "running" else None
+    holder = locks.find_holder(str(run.root)) if run.state == "running" else None
     if run.state != "running":
         refuse(f"RUN: {run.id} has ended ({run.state}); `tfx-distribute runs list` shows which are running")
     if holder is None or holder.host != socket.gethostname():

@@ -5,13 +5,10 @@ Imports neither TFX nor TensorFlow. Works for cached nodes, and for runs that fa
 
 import contextlib
 import dataclasses
-import fcntl
 import itertools
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS
 from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.launchers.locks import LOCK_FILE
 from tfx_distribute.components.report.data import ArtifactInfo, Node
 from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.pipelines.targets.local.paths import COMPARISON
@@ -261,7 +257,8 @@ class _Store:
         )
 
     def list_stored(self) -> list[_Stored]:
-        locked_since = _read_lock(self._root)
+        holder = locks.find_holder(str(self._root))
+        locked_since = holder.since_time if holder else None
         return [
             _Stored(self, context, locked_since if context is self._contexts[-1] else None) for context in self._contexts
         ]
@@ -411,30 +408,6 @@ def _find_state(states: list[str], started: float, locked_since: float | None) -
     if locked_since is not None and ("running" in states or started >= locked_since):
         return "running"
     return "interrupted" if "running" in states or not states else "complete"
-
-
-def _read_lock(root: Path) -> float | None:
-    """Returns since when a run is using the folder, as Unix time; None if none is.
-
-    It is infinite if the run has not written it, or its time cannot be read.
-    """
-    with contextlib.suppress(OSError), (root / LOCK_FILE).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                return datetime.fromisoformat(json.load(file)["since"]).timestamp()
-            return math.inf
-        fcntl.flock(file, fcntl.LOCK_UN)
-    return None
-
-
-def read_holder(root: Path) -> locks.Holder | None:
-    """Returns the process that is using a folder of runs; None if none is known."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        if _read_lock(root) is not None:
-            return locks.Holder(**json.loads((root / LOCK_FILE).read_text(encoding="utf-8")))
-    return None
 
 
 def _end_of_log(logs: Path | None) -> float:

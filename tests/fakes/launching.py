@@ -1,11 +1,12 @@
-"""Runs the launcher of pods in a thread, for tests in which something happens to it."""
+"""Runs a launcher in a thread, for tests in which something happens to it."""
 
 import threading
 import time
 from typing import Any
 
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
-from tfx_distribute.components.launchers.launcher import Limits, Request, follow
+from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, follow
 from tfx_distribute.components.launchers.restarts import Restarts
 
 
@@ -28,37 +29,44 @@ class Launch:
       **limits: Other limits, and `read_step`.
 
     Attributes:
-      kind: Kind of the job.
-      name: Its name.
       error: What the launcher raised; None if it has returned or is running.
       seconds: How long it ran.
     """
 
     def __init__(
         self,
-        launcher: KubernetesLauncher,
+        launcher: Launcher[Any],
         manifest: Request,
         max_restarts: int = 3,
         *,
         has_result: bool = False,
         **limits: Any,
     ):
-        self.kind = next(kind for kind in JOB_KINDS.values() if kind.title == manifest["kind"])
-        self.name: str = manifest["metadata"]["name"]
+        self._manifest = manifest
         self.error: BaseException | None = None
         self.seconds = 0.0
         steps = {key: limits.pop(key) for key in ("read_step",) if key in limits}
         self._limits = Limits(Restarts(max_restarts, **steps), **limits)
-        self._thread = threading.Thread(target=self._run, args=(launcher, manifest, has_result), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(launcher, has_result), daemon=True)
         self._thread.start()
 
-    def _run(self, launcher: KubernetesLauncher, manifest: Request, has_result: bool) -> None:
+    def _run(self, launcher: Launcher[Any], has_result: bool) -> None:
         began = time.monotonic()
         try:
-            follow(launcher, manifest, self._limits, has_result)
+            follow(launcher, self._manifest, self._limits, has_result)
         except BaseException as error:
             self.error = error
         self.seconds = time.monotonic() - began
+
+    @property
+    def kind(self) -> JobKind:
+        """Returns the kind of a job of Kubernetes."""
+        return next(kind for kind in JOB_KINDS.values() if kind.title == self._manifest["kind"])
+
+    @property
+    def name(self) -> str:
+        """Returns the name of a job of Kubernetes."""
+        return str(self._manifest["metadata"]["name"])
 
     @property
     def is_running(self) -> bool:

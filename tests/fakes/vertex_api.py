@@ -54,7 +54,6 @@ class VertexApi:
 
     Attributes:
       error_delay: Seconds from the state of a failed job to its error.
-      verbs: Method of each request, such as `CreateCustomJob`.
       forked: Forks the processes of jobs that come from now on; None for new ones.
     """
 
@@ -62,7 +61,6 @@ class VertexApi:
         self, folder: Path, options: Options | None = None, project: str = "project", location: str = "us-central1"
     ):
         self.error_delay, self.forked = 0.3, None  # type: float, ForkedProcesses | None
-        self.verbs: list[str] = []
         self.project, self.location = project, location
         self.parent = f"projects/{project}/locations/{location}"
         self._folder, self._options = folder, options or Options()
@@ -72,7 +70,7 @@ class VertexApi:
         self._late: dict[str, tuple[float, status_pb2.Status]] = {}  # errors that jobs get later
         self._plans: list[list[Callable[[Any], None]]] = []  # of jobs that do not exist yet
         self._planned: dict[str, list[Callable[[Any], None]]] = {}
-        self._faults: list[tuple[str | None, RefusedError, bool]] = []
+        self._faults: list[tuple[str | None, RefusedError]] = []
         self._outage_until = 0.0
         self._ids = itertools.count(5_000_000_000_000_000_001)
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
@@ -93,10 +91,10 @@ class VertexApi:
         """Connects the SDK of this process to the fake, within the block."""
         return redirect(self.address, self.project, self.location)
 
-    def fail(self, code: str, times: int = 1, verb: str | None = None, after: bool = False) -> None:
-        """Answers the next requests with an error; with `after`, does them first."""
+    def fail(self, code: str, times: int = 1, verb: str | None = None) -> None:
+        """Answers the next requests with an error."""
         with self._lock:
-            self._faults += [(verb, RefusedError(code), after)] * times
+            self._faults += [(verb, RefusedError(code))] * times
 
     def outage(self, seconds: float) -> None:
         """Answers all requests with an error for a number of seconds."""
@@ -146,16 +144,13 @@ class VertexApi:
     def answer(self, verb: str, request: Any) -> Any:
         """Answers a request; raises RefusedError if the answer is an error."""
         with self._lock:
-            self.verbs.append(verb)
             if time.monotonic() < self._outage_until:
                 raise RefusedError("UNAVAILABLE")
             fault = next((each for each in self._faults if each[0] in (None, verb)), None)
             if fault:
                 self._faults.remove(fault)
-            answer = self._do(verb, request) if not fault or fault[2] else None
-            if fault:
                 raise fault[1]
-            return copy.deepcopy(answer)
+            return copy.deepcopy(self._do(verb, request))
 
     def _do(self, verb: str, request: Any) -> Any:
         action, kind = re.fullmatch(r"([A-Z][a-z]+)(\w+)", verb).groups()  # type: ignore[union-attr]
@@ -165,10 +160,8 @@ class VertexApi:
             kind = f"{kind[0].lower()}{kind[1:]}"
             label = re.fullmatch(r'labels\.([\w-]+)="([\w-]*)"', request.filter)
             matching = [each for each in reversed(self.all(kind)) if not label or each.labels.get(label[1]) == label[2]]
-            end = int(request.page_token or 0) + 100
             field = re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", kind)
-            page = {field: matching[end - 100 : end], "next_page_token": str(end) if len(matching) > end else ""}
-            return getattr(types, f"{verb}Response")(**page)
+            return getattr(types, f"{verb}Response")(**{field: matching})
         job = self._find(request.name)
         if kind == "Schedule":
             return self._change_schedule(action, job)

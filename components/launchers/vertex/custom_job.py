@@ -46,8 +46,8 @@ class FollowedJob:
     def __init__(self, settings: VertexTrainingSettings, request: Request, poll_seconds: float):
         self._settings, self._request, self._poll_seconds = settings, request, poll_seconds
         self._client, self._parent = service.connect(JobClientWithOverride, settings.project, settings.location)
-        self._training = request["labels"][TRAINING_LABEL]
-        self._jobs_of_training = {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{self._training}"'}
+        training = request["labels"][TRAINING_LABEL]
+        self._jobs_of_training = {"parent": self._parent, "filter": f'labels.{TRAINING_LABEL}="{training}"'}
         variables = request["job_spec"]["worker_pool_specs"][0]["container_spec"]["env"]
         self._error_file = {each["name"]: each["value"] for each in variables}[ERROR_FILE_VARIABLE]
         self._job: CustomJob | None = None
@@ -111,25 +111,24 @@ class FollowedJob:
         return State("failed", words, Failure(message, is_final=not _may_retry(job)))
 
     def cancel(self, has_time: bool) -> None:
-        """Cancels the job, even if the service has not confirmed that it created it.
+        """Cancels the job.
 
-        Another job of the same training that is running belongs to another attempt.
         If `has_time`, requests that the service does not answer are repeated. A job
         that cannot be cancelled ends when its chief finds the lease expired.
         """
-        name = self._job and self._job.name
+        if self._job is None:
+            return
+        name = self._job.name
 
         def cancel() -> None:
-            for job in self._client.list_custom_jobs(self._jobs_of_training, timeout=timeouts.LAST_REQUEST_SECONDS):
-                if name in (None, job.name) and not _has_ended(job):
-                    logging.info("cancelling CustomJob %s", job.name)
-                    with contextlib.suppress(exceptions.BadRequest):  # it has ended since
-                        self._client.cancel_custom_job(name=job.name, timeout=timeouts.LAST_REQUEST_SECONDS)
+            with contextlib.suppress(exceptions.BadRequest):  # it has ended
+                self._client.cancel_custom_job(name=name, timeout=timeouts.LAST_REQUEST_SECONDS)
 
+        logging.info("cancelling CustomJob %s", name)
         try:
             service.call(cancel, seconds=timeouts.STOP_SECONDS if has_time else 0.0)
         except (exceptions.GoogleAPICallError, auth_exceptions.GoogleAuthError, NotFollowedError) as error:
-            logging.warning("cannot cancel %s, which may run for another half an hour: %s", self._training, error)
+            logging.warning("cannot cancel CustomJob %s, which may run for another half an hour: %s", name, error)
 
     def _find_unfinished(self) -> CustomJob | None:
         with service.explaining_errors():

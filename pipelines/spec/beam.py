@@ -4,6 +4,8 @@ All options have Beam's own names.
 """
 
 import difflib
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +13,11 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.pipelines.spec import beam_workers
 from tfx_distribute.pipelines.spec.base import Scalar, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
+
+_ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}$"
+_ADDRESS_HERE = re.compile(r"^(localhost|127\.[\d.]+|\[::1\]):\d+$")
 
 
 @dataclass(frozen=True)
@@ -67,16 +71,16 @@ class Beam(SpecModel):
     sdk_container_image: str | None = None
     """Dataflow: image of the machines, with TFX and this package; default that of the
     pipeline's steps, if they have one."""
-    job_endpoint: str | None = Field(None, pattern=beam_workers.ADDRESS)
+    job_endpoint: str | None = Field(None, pattern=_ADDRESS)
     """Portable: HOST:PORT of the job service."""
-    environment_type: beam_workers.EnvironmentType | None = None
+    environment_type: Literal["DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"] | None = None
     """Portable: how workers start, which run Python: as containers (`DOCKER`) or
     processes (`PROCESS`) of the job service, in worker pools that run already
     (`EXTERNAL`), or in this process (`LOOPBACK`)."""
-    environment_config: str | dict[str, Any] | None = None
+    environment_config: str | None = None
     """Portable: image of `DOCKER`, default that of the pipeline's steps; program of
-    `PROCESS`, such as `/opt/venv/bin/tfx-distribute-beam-worker` or
-    `{command: ..., env: {...}}`; HOST:PORT of the pool of `EXTERNAL`."""
+    `PROCESS`, such as `/opt/venv/bin/tfx-distribute-beam-worker`; HOST:PORT of the pool
+    of `EXTERNAL`."""
     options: dict[str, Scalar | list[str]] = Field(default_factory=dict)
     """Any other Beam options, by name, such as `max_num_workers` of Dataflow."""
 
@@ -92,9 +96,10 @@ class Beam(SpecModel):
         missing = [name for name in runner.required if getattr(self, name) is None]
         if missing:
             raise ValueError(f"runner: {self.runner} needs {', '.join(missing)}")
-        if self.environment_type:
-            beam_workers.check(self.environment_type, self.environment_config)
-        if self.environment_type == "LOOPBACK" and not beam_workers.is_loopback(self.job_endpoint or ""):
+        if self.environment_type in ("PROCESS", "EXTERNAL") and not self.environment_config:
+            needed = "HOST:PORT of a worker pool" if self.environment_type == "EXTERNAL" else "path of a program"
+            raise ValueError(f"environment_config: is missing; {self.environment_type} needs the {needed}")
+        if self.environment_type == "LOOPBACK" and not _ADDRESS_HERE.match(self.job_endpoint or ""):
             raise ValueError(
                 f"environment_type: the job service at {self.job_endpoint} reaches no worker in this process; write "
                 "EXTERNAL, PROCESS or DOCKER, or the job_endpoint of a job service on this machine"
@@ -152,9 +157,11 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
         if beam.runner == "dataflow":
             values["sdk_container_image"] = beam.sdk_container_image or image
         else:
-            folder = str(module_folder) if module_folder else None
-            config = beam.environment_config or (image if beam.environment_type == "DOCKER" else None)
-            values["environment_config"] = beam_workers.format_config(beam.environment_type, config, folder)
+            if beam.environment_type == "DOCKER":
+                values["environment_config"] = beam.environment_config or image
+            if beam.environment_type == "PROCESS":
+                variables = {"PYTHONPATH": str(module_folder)} if module_folder else {}
+                values["environment_config"] = json.dumps({"command": beam.environment_config, "env": variables})
         names = (*runner.required, *runner.optional)
         arguments = [f"--runner={runner.name}", *(option for name in names for option in _format_option(name, values[name]))]
         if beam.runner == "portable":

@@ -54,7 +54,7 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
             {**PORTABLE, "environment_type": "PROCESS", "environment_config": "/opt/worker"},
             [
                 *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=PROCESS"),
-                *('--environment_config={"command": "/opt/worker"}', "--job_server_timeout=40", NONE),
+                *('--environment_config={"command": "/opt/worker", "env": {}}', "--job_server_timeout=40", NONE),
             ],
         ),
         (
@@ -87,20 +87,8 @@ def test_options(setting, arguments):
         ({"runner": "portable", "environment_type": "DOCKER"}, "runner: portable needs job_endpoint"),
         ({**PORTABLE, "job_endpoint": "http://prism:8099"}, "job_endpoint"),
         ({**PORTABLE, "environment_type": "LOOPBACK"}, "prism:8099 reaches no worker in this process; write EXTERNAL"),
-        ({**PORTABLE, "environment_type": "EXTERNAL"}, "environment_config: is missing: EXTERNAL needs the address"),
-        (
-            {**PORTABLE, "environment_type": "EXTERNAL", "environment_config": "registry.example.com/image"},
-            "'registry.example.com/image': EXTERNAL needs the address of a worker pool",
-        ),
-        ({**PORTABLE, "environment_type": "PROCESS"}, "environment_config: is missing: PROCESS needs the path of a program"),
-        (
-            {**PORTABLE, "environment_type": "PROCESS", "environment_config": "python -m worker"},
-            "'python -m worker': PROCESS needs the path",
-        ),
-        (
-            {**PORTABLE, "environment_type": "PROCESS", "environment_config": {"env": {"A": "b"}}},
-            "PROCESS needs the path of a program",
-        ),
+        ({**PORTABLE, "environment_type": "EXTERNAL"}, "environment_config: is missing; EXTERNAL needs the HOST:PORT"),
+        ({**PORTABLE, "environment_type": "PROCESS"}, "environment_config: is missing; PROCESS needs the path of a program"),
         ({"options": {"sav_main_session": True}}, "Beam has no option 'sav_main_session'; did you mean 'save_main_session'"),
         ({"options": {"runner": "DirectRunner"}}, "runner is a setting of its own; write it under beam"),
         ({"options": {"direct_running_mode": "multi_threading"}}, "direct_running_mode follows from direct_num_workers"),
@@ -112,10 +100,10 @@ def test_wrong_and_missing_options_are_refused(setting, message):
 
 
 def test_workers_in_the_environment_that_a_run_here_has():
-    setting = {**PORTABLE, "environment_type": "PROCESS", "environment_config": {"command": "/run", "env": {"A": "b"}}}
+    setting = {**PORTABLE, "environment_type": "PROCESS", "environment_config": "/run"}
     arguments = make_pipeline_args(Beam(**setting), module_folder=Path("/module"))
     config = next(word.partition("=")[2] for word in arguments if word.startswith("--environment_config="))
-    assert json.loads(config) == {"command": "/run", "env": {"PYTHONPATH": "/module", "A": "b"}}
+    assert json.loads(config) == {"command": "/run", "env": {"PYTHONPATH": "/module"}}
 
 
 def test_containers_have_the_image_of_the_steps():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tfx_distribute.components.launchers import accelerators
-from tfx_distribute.pipelines.spec.machines import TRAINER, TRAINER_STEP, MachineSpec
+from tfx_distribute.pipelines.spec.machines import TRAINER, MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -80,28 +80,6 @@ def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> li
         f"resources.{TRAINER}: a machine has {devices} {machine.accelerator}, and a training process under strategy "
         f"{distribution.strategy} uses {used or 'none'} of them; {instead}"
     ]
-
-
-def check_waiting_step(resources: Mapping[str, MachineSpec], training: str) -> None:
-    """Checks that `TrainerStep`, the step that waits for training, has an effect.
-
-    Each of its keys must have one, too. `training` is the target's setting that
-    says where training runs.
-    """
-    machine = resources.get(TRAINER_STEP)
-    if machine is None:
-        return
-    if training == "step":
-        raise ConfigurationError(
-            f"resources.{TRAINER_STEP}: has no effect with training: step, where no step waits for other machines; write "
-            f"resources.{TRAINER}, or training: auto"
-        )
-    for setting in ("accelerator", "accelerator_count", "topology", "shared_memory"):
-        if getattr(machine, setting):
-            raise ConfigurationError(
-                f"resources.{TRAINER_STEP}.{setting}: has no effect: this step only waits for the machines that train; "
-                f"write it under resources.{TRAINER}"
-            )
 
 
 def is_tpu(machine: MachineSpec) -> bool:

@@ -48,7 +48,6 @@ def validate(spec: PipelineSpec) -> KubeflowSettings:
             f"beam.runner: the machines of {spec.beam.runner} reach nothing at {settings.pipeline_root}; write runner: "
             "direct, or a gs:// pipeline_root"
         )
-    machine_checks.check_waiting_step(spec.resources, settings.training)
     machine_checks.check_all(spec.resources, settings.platform)
     distribution = spec.trainer.parameters.distribution
     machine_checks.check_trainer(machine_of(spec.resources, TRAINER), distribution)

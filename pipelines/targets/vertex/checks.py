@@ -50,7 +50,6 @@ def _check_machines(spec: PipelineSpec, settings: VertexSettings) -> None:
     """Checks that the machines suit the strategy, each other and the settings."""
     distribution, resources = spec.trainer.parameters.distribution, spec.resources
     worker, parameter_server = machine_of(resources, TRAINER), machine_of(resources, PARAMETER_SERVER)
-    machine_checks.check_waiting_step(resources, settings.training)
     machine_checks.check_all(resources, "vertex")
     for name, machine in resources.items():
         if name not in (TRAINER, PARAMETER_SERVER):

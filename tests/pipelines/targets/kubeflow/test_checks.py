@@ -28,15 +28,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
             "resources.Trainer.accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
         ),
         ({"resources": {"default": {"accelerator": "gpu"}}}, "resources.default.accelerator: gke has no 'gpu'"),
-        (
-            {"resources": {"TrainerStep": {"accelerator": "nvidia-l4"}}},
-            "resources.TrainerStep.accelerator: has no effect: this step only waits for the machines that train; write it "
-            "under resources.Trainer",
-        ),
-        (
-            {"targets": {"kubeflow": TARGET | {"training": "step"}}, "resources": {"TrainerStep": {"cpu": 1}}},
-            "resources.TrainerStep: has no effect with training: step",
-        ),
         ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is not on a volume"),
     ],
 )

@@ -12,12 +12,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 REFUSED = {
     "no project": ({"project": None}, {}, (), "targets.vertex.project: is missing; write it, or give --project"),
     "local push": ({}, {"push": {"directory": "/serving"}}, (), "push.directory: /serving cannot be reached by a step"),
-    "machine of a step that does not wait": (
-        {"training": "step"},
-        {"resources": {"TrainerStep": {"cpu": 1}}},
-        (),
-        "resources.TrainerStep: has no effect with training: step",
-    ),
     "step on a TPU": (
         {"training": "step", "region": "us-west4"},
         {"resources": {"Trainer": {"accelerator": "tpu-v5-lite-podslice", "topology": "2x2"}}},

@@ -173,6 +173,48 @@ class RemoteTarget(Target[RemoteSettingsT]):
         RuntimeParameters. Raises a ConfigurationError if the pipeline cannot run there.
         """
 
+    def validate(self) -> RemoteSettingsT:
+        """Checks the settings, the machines, and that steps can reach the data."""
+        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+        from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        spec = self.spec
+        settings: RemoteSettingsT | None = getattr(spec.targets, self.name)
+        if settings is None:
+            raise ConfigurationError(f"targets.{self.name}: is missing; write at least its image and pipeline_root")
+        name, source = spec.data.source
+        base_model = spec.trainer.base_model.path
+        addresses = {
+            f"data.{name}": source if name != "example_gen" else None,
+            "data.schema_file": spec.data.schema_file,
+            "trainer.base_model": base_model if base_model != LATEST_BLESSED else None,
+            "push.directory": spec.push.directory if spec.push else None,
+        }
+        for setting, path in addresses.items():
+            if path:
+                self.check_address(setting, path, settings)
+        self.check(settings)
+        machine_checks.check_trainer(machine_of(spec.resources, TRAINER), spec.trainer.parameters.distribution)
+        return settings
+
+    @abc.abstractmethod
+    def check(self, settings: RemoteSettingsT) -> None:
+        """Checks what only this platform asks for: its settings, and its machines."""
+
+    @abc.abstractmethod
+    def check_address(self, setting: str, path: str, settings: RemoteSettingsT) -> None:
+        """Checks that a step can reach a path, the value of `setting`."""
+
+    def find_warnings(self) -> list[str]:
+        """Returns which devices of the Trainer's machine are idle."""
+        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
+
+        worker = machine_of(self.spec.resources, TRAINER)
+        return machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+
     def count_devices(self) -> int:
         """Returns the number of accelerators of the Trainer's machine; 1 for none."""
         from tfx_distribute.components.launchers import accelerators

@@ -1,6 +1,7 @@
 """Defines the target `kubeflow`: open-source Kubeflow Pipelines."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -64,17 +65,66 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
                 "API server says otherwise; leave TZ= out"
             )
 
-    def validate(self) -> "KubeflowSettings":
-        """Checks the settings, the machines, and that steps can reach the data."""
-        from tfx_distribute.pipelines.targets.kubeflow import checks
+    def check(self, settings: "KubeflowSettings") -> None:
+        """Checks the settings and the machines."""
+        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.targets.kubeflow import trainer_settings
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+        from tfx_distribute.trainer_module.job import strategy_table
 
-        return checks.validate(self.spec)
+        spec, root, has_gs_root = self.spec, settings.pipeline_root, settings.pipeline_root.startswith("gs://")
+        if spec.push and spec.push.directory is None and not has_gs_root:
+            raise ConfigurationError(
+                f"push.directory: is missing; a step cannot push to {root}: write a gs:// address, or a folder below the "
+                "mount_path of a volume"
+            )
+        if settings.training_dir is not None:
+            self.check_address("targets.kubeflow.training_dir", settings.training_dir, settings)
+        if spec.beam.runner != "direct" and not has_gs_root:
+            raise ConfigurationError(
+                f"beam.runner: the machines of {spec.beam.runner} reach nothing at {root}; write runner: direct, or a gs:// "
+                "pipeline_root"
+            )
+        machine_checks.check_all(spec.resources, settings.platform)
+        distribution = spec.trainer.parameters.distribution
+        strategy_table.check_all_reduce(distribution, "Kubeflow")
+        launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
+        if launcher.runs_remotely(distribution) and settings.training_dir is None and not has_gs_root:
+            raise ConfigurationError(
+                f"targets.kubeflow.training_dir: is missing; the pods of a training cannot reach {root}: write a folder "
+                "below the mount_path of a volume that all can write to, or a gs:// address"
+            )
+
+    def check_address(self, setting: str, path: str, settings: "KubeflowSettings") -> None:
+        """Checks that a step can reach a path, which it can at gs:// and on volumes.
+
+        Kubeflow copies artifacts; it imports a base model as one.
+        """
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        mounts = [volume.mount_path for volume in settings.volumes]
+        if setting == "trainer.base_model":
+            # Not oci://, since TensorFlow cannot read a model in an image.
+            if not path.startswith(("gs://", "s3://", "minio://")):
+                raise ConfigurationError(
+                    f"{setting}: Kubeflow Pipelines cannot import {path}; write an address such as gs://bucket/folder, or "
+                    "latest_blessed"
+                )
+        elif not path.startswith("gs://") and not any(Path(path).is_relative_to(mount) for mount in mounts):
+            raise ConfigurationError(
+                f"{setting}: {path} cannot be reached by a step; for Kubeflow write an address such as gs://bucket/folder, "
+                f"or a folder below the mount_path of a volume of targets.kubeflow ({', '.join(mounts) or 'it has none'})"
+            )
 
     def find_warnings(self) -> list[str]:
-        """Returns which devices are idle, and that notifications are not sent."""
-        from tfx_distribute.pipelines.targets.kubeflow import checks
-
-        return checks.find_warnings(self.spec, self.settings)
+        """Warns of idle devices, and of notifications without addresses."""
+        warnings, notify = super().find_warnings(), self.spec.notify
+        if notify and not any(notify.urls in secret.env for secret in self.settings.secrets):
+            warnings.append(
+                f"notify.urls: no secret sets {notify.urls} in the steps, so no notification is sent; write "
+                f"targets.kubeflow.secrets: [{{name: SECRET, env: {{{notify.urls}: KEY}}}}]"
+            )
+        return warnings
 
     def launcher_settings(self) -> "KubernetesSettings":
         """Returns the pods that train."""

@@ -1,27 +1,23 @@
 """Checks that a pipeline can run on Vertex AI. Imports neither TFX nor TensorFlow.
 
-Only mistakes that the service cannot see are refused here: settings without effect,
-settings that contradict each other, and files that other machines cannot reach.
+Only mistakes that the service cannot see are refused here: settings without effect, and
+settings that contradict each other.
 """
 
 from tfx_distribute.pipelines.machines import machine_checks
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
-from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, PipelineSpec
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_info, strategy_table
 
 
-def validate(spec: PipelineSpec) -> VertexSettings:
-    """Checks that a pipeline can run on Vertex AI, and returns its settings for it."""
-    settings = spec.targets.vertex
-    if settings is None:
-        raise ConfigurationError("targets.vertex: is missing; write at least its image and pipeline_root")
+def check(spec: PipelineSpec, settings: VertexSettings) -> None:
+    """Checks what `RemoteTarget.validate` leaves to Vertex AI."""
     for setting in ("project", "region"):
         if getattr(settings, setting) is None:
             raise ConfigurationError(f"targets.vertex.{setting}: is missing; write it, or give --{setting} with the command")
-    _check_addresses(spec)
     _check_machines(spec, settings)
     worker = machine_of(spec.resources, TRAINER)
     if settings.training == "step":
@@ -29,21 +25,6 @@ def validate(spec: PipelineSpec) -> VertexSettings:
             raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
         strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "a step")
     vertex_machines.launcher_settings(spec.name, spec.resources, settings)  # raises if there is no such machine
-    return settings
-
-
-def _check_addresses(spec: PipelineSpec) -> None:
-    """Checks that other machines can reach the files."""
-    name, source = spec.data.source
-    addresses = {f"data.{name}": source if name != "example_gen" else None, "data.schema_file": spec.data.schema_file}
-    base_model = spec.trainer.base_model.path
-    addresses["trainer.base_model"] = None if base_model in ("", LATEST_BLESSED) else base_model
-    addresses["push.directory"] = spec.push.directory if spec.push else None
-    for setting, path in addresses.items():
-        if path is not None and not path.startswith("gs://"):
-            raise ConfigurationError(
-                f"{setting}: {path} cannot be reached by a step; for Vertex AI write an address such as gs://bucket/folder"
-            )
 
 
 def _check_machines(spec: PipelineSpec, settings: VertexSettings) -> None:
@@ -54,7 +35,6 @@ def _check_machines(spec: PipelineSpec, settings: VertexSettings) -> None:
     for name, machine in resources.items():
         if name not in (TRAINER, PARAMETER_SERVER):
             check_step(name, machine)
-    machine_checks.check_trainer(worker, distribution)
     if distribution.all_reduce == strategy_info.REDUCTION_SERVER and not worker.accelerator:
         raise ConfigurationError(
             "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of GPU, "

@@ -58,19 +58,24 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
         check_schedule_options(options, _SCHEDULE, ("wait", "job_id"))
 
-    def validate(self) -> "VertexSettings":
-        """Checks the settings, the machines, and that steps can reach the data."""
+    def check(self, settings: "VertexSettings") -> None:
+        """Checks the settings and the machines."""
         from tfx_distribute.pipelines.targets.vertex import checks
 
-        return checks.validate(self.spec)
+        checks.check(self.spec, settings)
+
+    def check_address(self, setting: str, path: str, settings: "VertexSettings") -> None:
+        """Checks that other machines can reach a path."""
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        if not path.startswith("gs://"):
+            raise ConfigurationError(
+                f"{setting}: {path} cannot be reached by a step; for Vertex AI write an address such as gs://bucket/folder"
+            )
 
     def find_warnings(self) -> list[str]:
         """Warns of idle devices, and of notifications, which are not sent."""
-        from tfx_distribute.pipelines.machines import machine_checks
-        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
-
-        worker = machine_of(self.spec.resources, TRAINER)
-        warnings = machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+        warnings = super().find_warnings()
         if self.spec.notify:
             warnings.append(
                 "notify: no notification is sent about runs on Vertex AI; make an alerting policy of Cloud Monitoring for "

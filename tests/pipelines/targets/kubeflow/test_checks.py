@@ -28,7 +28,10 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
             "resources.Trainer.accelerator: gke has no 'nvidia-l5'; did you mean 'nvidia-l4'",
         ),
         ({"resources": {"default": {"accelerator": "gpu"}}}, "resources.default.accelerator: gke has no 'gpu'"),
-        ({"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}}, "training_dir: /elsewhere is not on a volume"),
+        (
+            {"targets": {"kubeflow": TARGET | {"training_dir": "/elsewhere"}}},
+            "training_dir: /elsewhere cannot be reached by a step",
+        ),
     ],
 )
 def test_mistakes(tmp_path, changes, message):

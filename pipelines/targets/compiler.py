@@ -78,15 +78,14 @@ def compile_with_tfx(
     """Compiles a pipeline with TFX, and its Trainers with the settings of the target.
 
     `schema_2_1` is True for the schema 2.1.0 of open-source Kubeflow Pipelines, False
-    for 2.0.0 of Vertex AI; see `merge_defaults` and `configured_trainers` for others.
+    for 2.0.0 of Vertex AI; see `merge_defaults` and `_configure_trainers` for others.
     """
     components = {component.id: component for component in pipeline.components}
     check_resources(resources, components)
     merged = merge_defaults(components, defaults)
-    with (
-        configured_trainers(pipeline, resources, make_launcher, checkpoint_dir, merged) as in_step,
-        fingerprinted_queries(pipeline) as unversioned,
-    ):
+    with _unchanged(pipeline):
+        in_step = _configure_trainers(pipeline, resources, make_launcher, checkpoint_dir, merged)
+        unversioned = _fingerprint_queries(pipeline)
         return Compiled(_compile(pipeline, image, schema_2_1), merged, in_step, unversioned)
 
 
@@ -206,48 +205,55 @@ def built_pipeline(
 
 
 @contextlib.contextmanager
-def configured_trainers(
+def _unchanged(pipeline: pipeline_lib.Pipeline) -> Iterator[None]:
+    """Restores the parameters of the user's components at the end."""
+    components = [each for each in pipeline.components if isinstance(each, base_component.BaseComponent)]
+    before = [dict(component.spec.exec_properties) for component in components]
+    try:
+        yield
+    finally:
+        for component, properties in zip(components, before, strict=True):
+            component.spec.exec_properties.clear()
+            component.spec.exec_properties.update(properties)
+
+
+def _configure_trainers(
     pipeline: pipeline_lib.Pipeline,
     resources: Mapping[str, MachineSpec],
     make_launcher: Callable[[str], LauncherSettings],
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
-) -> Iterator[list[str]]:
-    """Temporarily sets `launcher` and `checkpoint_dir` where unset.
+) -> list[str]:
+    """Sets `launcher` and `checkpoint_dir` where unset.
 
     `make_launcher` turns a key of `resources` into the settings of the launcher that
     trains on that machine, which say where training runs. A `checkpoint_dir` of None is
     the Trainer's own default. A Trainer whose id is not `Trainer` gets a subfolder: two
     that train alike would continue each other's state.
 
-    Yields the ids of Trainers and Tuners that train in their own steps. The defaults of
-    parameters decide this, so that each step gets the machine that it needs.
+    Returns the ids of Trainers and Tuners that train in their own steps. The defaults
+    of parameters decide this, so that each step gets the machine that it needs.
     """
-    trainers = [component for component in pipeline.components if isinstance(component, TRAINING)]
-    before = {trainer.id: dict(trainer.spec.exec_properties) for trainer in trainers}
     in_step = []
-    try:
-        for trainer in trainers:
-            properties = trainer.spec.exec_properties
-            settings = make_launcher(name_of_machine(trainer, resources))
-            values = {name: _value(value, defaults) for name, value in properties.items()}
-            launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
-            if not launcher.runs_remotely(_read_parameters(trainer, values).distribution):
-                in_step.append(trainer.id)
-            if not values.get("launcher"):
-                # A small step never trains, even in a run that asks for one process.
-                launcher = settings if trainer.id in in_step else settings.elsewhere()
-                properties["launcher"] = registry.to_json(launcher)
-            if checkpoint_dir and not values.get("checkpoint_dir"):
-                # A Trainer has to find its state when another one is added, too.
-                # Searches are apart from trainings anyway.
-                is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
-                properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
-        yield in_step
-    finally:
-        for trainer in trainers:
-            trainer.spec.exec_properties.clear()
-            trainer.spec.exec_properties.update(before[trainer.id])
+    for trainer in pipeline.components:
+        if not isinstance(trainer, TRAINING):
+            continue
+        properties = trainer.spec.exec_properties
+        settings = make_launcher(name_of_machine(trainer, resources))
+        values = {name: _value(value, defaults) for name, value in properties.items()}
+        launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
+        if not launcher.runs_remotely(_read_parameters(trainer, values).distribution):
+            in_step.append(trainer.id)
+        if not values.get("launcher"):
+            # A small step never trains, even in a run that asks for one process.
+            launcher = settings if trainer.id in in_step else settings.elsewhere()
+            properties["launcher"] = registry.to_json(launcher)
+        if checkpoint_dir and not values.get("checkpoint_dir"):
+            # A Trainer has to find its state when another one is added, too. Searches
+            # are apart from trainings anyway.
+            is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
+            properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
+    return in_step
 
 
 def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str, Any]) -> job_builder.TrainingParameters:
@@ -266,26 +272,20 @@ def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str,
     return parameters
 
 
-@contextlib.contextmanager
-def fingerprinted_queries(pipeline: pipeline_lib.Pipeline) -> Iterator[list[str]]:
-    """Temporarily adds fingerprints to the cache keys of ExampleGens without files.
+def _fingerprint_queries(pipeline: pipeline_lib.Pipeline) -> list[str]:
+    """Adds fingerprints to the cache keys of ExampleGens without files.
 
-    Those of a pipeline file have them already. Yields the ids of those that declare no
+    Those of a pipeline file have them already. Returns the ids of those that declare no
     version of their data, and so must run each time. Raises a ConfigurationError if one
     declares an invalid version.
     """
-    queries = [component for component in pipeline.components if _reads_no_files(component)]
-    unversioned = [query.id for query in queries if data_version.find(query) is None]
-    added = []
-    try:
-        for query in queries:
-            if query.id not in unversioned and tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
-                tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
-                added.append(query)
-        yield unversioned
-    finally:
-        for query in added:
-            del query.spec.exec_properties[tfx_pipeline.FINGERPRINT]
+    unversioned = []
+    for query in filter(_reads_no_files, pipeline.components):
+        if data_version.find(query) is None:
+            unversioned.append(query.id)
+        elif tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
+            tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
+    return unversioned
 
 
 def _reads_no_files(component: base_node.BaseNode) -> bool:

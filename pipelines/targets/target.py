@@ -11,7 +11,7 @@ everything else that takes time inside of methods.
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import click
 
@@ -34,19 +34,27 @@ SettingsT = TypeVar("SettingsT", bound="SpecModel")
 RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
 
 
-class Package(Protocol):
-    """A compiled pipeline."""
+@dataclass(frozen=True)
+class Package:
+    """A compiled pipeline.
 
-    @property
-    def num_steps(self) -> int:
-        """Number of the pipeline's steps."""
+    Attributes:
+      pipeline: PipelineSpec for Kubeflow Pipelines, PipelineJob for Vertex AI.
+      platform: For Kubeflow Pipelines, the second document, which says where steps run.
+      text: The file as the platform's client reads it.
+      num_steps: Number of the pipeline's steps.
+      warnings: Warnings to show before a run.
+    """
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Returns warnings to show before a run."""
+    pipeline: dict[str, Any]
+    platform: dict[str, Any]
+    text: str
+    num_steps: int
+    warnings: tuple[str, ...]
 
     def to_text(self) -> str:
-        """Returns the file as the platform's client reads it."""
+        """Returns the file; the same pipeline gives the same text."""
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -165,12 +173,14 @@ class RemoteTarget(Target[RemoteSettingsT]):
         settings: RemoteSettingsT,
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
+        spec: "PipelineSpec | None" = None,
     ) -> Package:
         """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
         Its components must be importable in the image. `resources` is component ->
         machine. `defaults` of pipeline parameters replace those of its
-        RuntimeParameters. Raises a ConfigurationError if the pipeline cannot run there.
+        RuntimeParameters. `spec` is the pipeline file, if it is made from one. Raises a
+        ConfigurationError if the pipeline cannot run there.
         """
 
     def validate(self) -> RemoteSettingsT:
@@ -232,7 +242,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
         settings = self.settings
         with compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as built:
             pipeline, defaults = built
-            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults)
+            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults, self.spec)
 
     @abc.abstractmethod
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:

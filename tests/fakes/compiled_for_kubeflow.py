@@ -6,8 +6,8 @@ from typing import Any
 import example_project
 
 from tfx_distribute.pipelines.spec import loader, user_module
-from tfx_distribute.pipelines.targets.kubeflow.compiler import Package
 from tfx_distribute.pipelines.targets.kubeflow.target import KubeflowTarget
+from tfx_distribute.pipelines.targets.target import Package
 
 TARGET = {
     "image": "registry.example.com/team/model:1",

@@ -8,7 +8,7 @@ import example_project
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.launcher import LauncherSettings
 from tfx_distribute.pipelines.spec import loader, user_module
-from tfx_distribute.pipelines.targets.vertex.compiler import Package
+from tfx_distribute.pipelines.targets.target import Package
 from tfx_distribute.pipelines.targets.vertex.target import VertexTarget
 
 TARGET = {
@@ -45,7 +45,7 @@ def compiled(file: Path, *words: str) -> Package:
 
 def trainer_parameters(package: Package) -> dict[str, Any]:
     """Returns the parameters that the Trainer's task is given."""
-    return package.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
+    return package.pipeline["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
 
 
 def read_launcher(package: Package) -> LauncherSettings:

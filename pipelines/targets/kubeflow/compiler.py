@@ -18,38 +18,19 @@ from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
+from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
-from tfx_distribute.pipelines.targets.kubeflow import pods, trainer_settings
-from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
+from tfx_distribute.pipelines.targets.kubeflow import exit_step, pods, trainer_settings
+from tfx_distribute.pipelines.targets.kubeflow.machines import Document, make_machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.targets.target import Package
 
 SPOT_RETRIES = 3  # of a step on a spot machine
 # The backend takes a missing duration as 0, and no step would be tried again. Argo
 # counts the maximal duration from the start of the first try, and ends a later try when
 # it is over, so that it has to be longer than any training.
 BACKOFF = {"backoffDuration": "0s", "backoffFactor": 2.0, "backoffMaxDuration": f"{365 * 24 * 3600}s"}
-
-
-@dataclass(frozen=True)
-class Package:
-    """A compiled pipeline: KFP's PipelineSpec, and in `platform` where steps run."""
-
-    pipeline: Mapping[str, Any]
-    platform: Mapping[str, Any]
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def num_steps(self) -> int:
-        """Number of the pipeline's steps."""
-        return len(self.pipeline["deploymentSpec"]["executors"])
-
-    def to_text(self) -> str:
-        """Returns both documents as YAML, as `kfp` reads and uploads them.
-
-        The same pipeline gives the same text.
-        """
-        return yaml.dump_all([self.pipeline, self.platform], Dumper=_Dumper, sort_keys=True)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -69,11 +50,17 @@ _LIKE_A_NUMBER = re.compile(r"[-+.]?[0-9]")
 _Dumper.add_representer(str, _Dumper.represent_str)
 
 
+def to_yaml(*documents: Document) -> str:
+    """Returns documents as YAML, as `kfp` reads and uploads them."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=True)
+
+
 def compile_pipeline(
     pipeline: tfx_pipeline.Pipeline,
     settings: KubeflowSettings,
     resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None = None,
+    spec: PipelineSpec | None = None,
 ) -> Package:
     """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`.
 
@@ -109,8 +96,10 @@ def compile_pipeline(
     compiled = pipeline_ir.with_retries(compiled, spot_steps, SPOT_RETRIES, **BACKOFF)
     compiled = pipeline_ir.with_legal_names(compiled)
     pipeline_ir.check(compiled)
+    if spec and spec.notify:
+        compiled = exit_step.add(compiled, spec, spec.notify, settings)
     # Steps that are not components: they resolve input files and the latest blessed
-    # model.
+    # model, and send notifications.
     default_machine = make_machine(resources.get(DEFAULT, MachineSpec()), settings.platform)
     other = pods.make_executor_config(default_machine, settings, settings.labels)
     configs = {
@@ -120,7 +109,10 @@ def compile_pipeline(
     }
     configs = {label: config for label, config in configs.items() if config}
     platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}}
-    return Package(compiled, platform, targets_compiler.warn_of_uncached(unversioned))
+    num_steps = len(compiled["deploymentSpec"]["executors"])
+    return Package(
+        compiled, platform, to_yaml(compiled, platform), num_steps, targets_compiler.warn_of_uncached(unversioned)
+    )
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,17 @@
 """Adds the step that sends the notification about a run on Kubeflow Pipelines."""
 
-from typing import Any
-
 from tfx_distribute.pipelines.notify.kubeflow_step import Settings
-from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
 from tfx_distribute.pipelines.targets import pipeline_ir
-from tfx_distribute.pipelines.targets.kubeflow import pods
-from tfx_distribute.pipelines.targets.kubeflow.compiler import Package
-from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
+from tfx_distribute.pipelines.targets.kubeflow.machines import Document
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
 NAME = "notify"
 MODULE = "tfx_distribute.pipelines.notify.kubeflow_step"
 
 
-def add(package: Package, spec: PipelineSpec, notify: Notify, settings: KubeflowSettings) -> Package:
+def add(pipeline: Document, spec: PipelineSpec, notify: Notify, settings: KubeflowSettings) -> Document:
     """Adds the step to a compiled pipeline; refuses a component with its name."""
-    pipeline = dict(package.pipeline)
     metrics = spec.evaluate.metrics if spec.evaluate else {}
     step_settings = Settings(
         pipeline=spec.name,
@@ -39,11 +33,4 @@ def add(package: Package, spec: PipelineSpec, notify: Notify, settings: Kubeflow
         "command": pipeline_ir.make_command(MODULE),
         "args": ["--settings", step_settings.to_json()],
     }
-    pipeline = pipeline_ir.with_exit_step(pipeline, NAME, container)
-    machine = make_machine(spec.resources.get(DEFAULT, MachineSpec()), settings.platform)
-    config = pods.make_executor_config(machine, settings, settings.labels)
-    executors = package.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    if config:
-        executors = {**executors, f"{NAME}{pipeline_ir.EXECUTOR}": config}
-    platform: dict[str, Any] = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": executors}}}}
-    return Package(pipeline, platform, package.warnings)
+    return pipeline_ir.with_exit_step(pipeline, NAME, container)

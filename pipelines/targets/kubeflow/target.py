@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.user_module import Module
+    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
 
@@ -139,20 +139,12 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         settings: "KubeflowSettings",
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
+        spec: "PipelineSpec | None" = None,
     ) -> Package:
         """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
         from tfx_distribute.pipelines.targets.kubeflow import compiler
 
-        return compiler.compile_pipeline(pipeline, settings, resources, defaults)
-
-    def compile(self, module: "Module", enable_cache: bool = True) -> Package:
-        """Compiles the pipeline, with a step that sends notifications, if any."""
-        package: Any = super().compile(module, enable_cache)
-        if self.spec.notify is None:
-            return cast("Package", package)
-        from tfx_distribute.pipelines.targets.kubeflow import exit_step
-
-        return exit_step.add(package, self.spec, self.spec.notify, self.settings)
+        return compiler.compile_pipeline(pipeline, settings, resources, defaults, spec)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

@@ -6,7 +6,6 @@ TFX's own KubeflowV2DagRunner makes the PipelineJob; this adds what it leaves ou
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import json_format
@@ -18,31 +17,12 @@ from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
+from tfx_distribute.pipelines.targets.target import Package
 from tfx_distribute.pipelines.targets.vertex import checks
 from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
-
-
-@dataclass(frozen=True)
-class Package:
-    """A compiled pipeline: Vertex AI's PipelineJob, JSON.
-
-    It contains KFP's PipelineSpec of schema 2.0.0.
-    """
-
-    job: Mapping[str, Any]
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def num_steps(self) -> int:
-        """Number of the pipeline's steps."""
-        return len(self.job["pipelineSpec"]["root"]["dag"]["tasks"])
-
-    def to_text(self) -> str:
-        """Returns the JSON for the SDK; the same pipeline gives the same text."""
-        return json.dumps(self.job, indent=2, sort_keys=True) + "\n"
 
 
 def compile_pipeline(
@@ -85,7 +65,9 @@ def compile_pipeline(
     job["labels"] = {**job["labels"], **settings.labels}
     parameters = _values(job["pipelineSpec"], by_tfx.defaults)
     job["runtimeConfig"] = {"gcsOutputDirectory": settings.pipeline_root, "parameters": parameters}
-    return Package(job, targets_compiler.warn_of_uncached(unversioned))
+    text = json.dumps(job, indent=2, sort_keys=True) + "\n"
+    num_steps = len(job["pipelineSpec"]["root"]["dag"]["tasks"])
+    return Package(job, {}, text, num_steps, targets_compiler.warn_of_uncached(unversioned))
 
 
 def _resources(

@@ -86,7 +86,7 @@ def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
 def test_text_like_a_number_is_text_for_every_parser_of_yaml():
     """Kubeflow's takes all of these for numbers or dates unless they are quoted."""
     words = ["12345e7", "0o17", "08", "1.5e3", "2026-1-5", "-1e3", ".5e1", "+8"]
-    text = kubeflow_compiler.Package({"labels": words, "name": "digits 1"}, {}).to_text()
+    text = kubeflow_compiler.to_yaml({"labels": words, "name": "digits 1"}, {})
     assert [line[2:] for line in text.splitlines() if line.startswith("- ")] == [f"'{word}'" for word in words]
     assert next(iter(yaml.safe_load_all(text))) == {"labels": words, "name": "digits 1"}
     assert "name: digits 1" in text

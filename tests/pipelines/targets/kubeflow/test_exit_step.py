@@ -1,10 +1,8 @@
 """Tests the step that sends the notification about a run."""
 
 import json
-from dataclasses import replace
 
 import pytest
-import yaml
 from compiled_for_kubeflow import TARGET, compiled, project
 
 from tfx_distribute.pipelines.notify.kubeflow_step import Settings
@@ -68,6 +66,5 @@ def test_addresses_that_no_secret_sets(tmp_path):
 
 def test_a_component_with_its_name(package, file):
     spec = loader.load(file)
-    taken = replace(package, pipeline=yaml.safe_load(package.to_text().partition("\n---\n")[0]))
     with pytest.raises(ConfigurationError, match="give the component another id"):
-        exit_step.add(taken, spec, spec.notify, KubeflowTarget(spec).settings)
+        exit_step.add(package.pipeline, spec, spec.notify, KubeflowTarget(spec).settings)

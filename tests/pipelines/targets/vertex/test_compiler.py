@@ -55,12 +55,12 @@ def package(request):
 
 
 def container(package, name):
-    return package.job["pipelineSpec"]["deploymentSpec"]["executors"][f"{name}_executor"]["container"]
+    return package.pipeline["pipelineSpec"]["deploymentSpec"]["executors"][f"{name}_executor"]["container"]
 
 
 def test_the_types_of_the_sdk_and_of_kubeflow_know_every_field(package):
-    json_format.ParseDict(package.job, PipelineJob.pb(PipelineJob()))
-    spec = json_format.ParseDict(package.job["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
+    json_format.ParseDict(package.pipeline, PipelineJob.pb(PipelineJob()))
+    spec = json_format.ParseDict(package.pipeline["pipelineSpec"], pipeline_spec_pb2.PipelineSpec())
     deployment = json_format.MessageToDict(spec.deployment_spec)
     json_format.ParseDict(deployment, pipeline_spec_pb2.PipelineDeploymentConfig())
     assert spec.schema_version == "2.0.0", "which has the resolvers and drivers of TFX"
@@ -78,25 +78,25 @@ def test_the_sdk_takes_it_with_its_defaults(package, tmp_path):
     )
     values = job.runtime_config.parameters
     assert values["epochs"].int_value == 3
-    assert values["strategy"].string_value == package.job["runtimeConfig"]["parameters"]["strategy"]["stringValue"]
+    assert values["strategy"].string_value == package.pipeline["runtimeConfig"]["parameters"]["strategy"]["stringValue"]
     assert job.runtime_config.gcs_output_directory == "gs://bucket/root"
 
 
 def test_each_pipeline_parameter_has_its_value(taxi, taxi_file):
     spec = loader.load(taxi_file)
-    declared = taxi.job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
-    values = {name: next(iter(value.values())) for name, value in taxi.job["runtimeConfig"]["parameters"].items()}
+    declared = taxi.pipeline["pipelineSpec"]["root"]["inputDefinitions"]["parameters"]
+    values = {name: next(iter(value.values())) for name, value in taxi.pipeline["runtimeConfig"]["parameters"].items()}
     assert values == tfx_pipeline.get_parameter_values(spec)
     assert set(values) == set(declared)
 
 
 def test_base_model_is_imported_or_resolved(tuned, tmp_path):
     def reads(package):
-        tasks = package.job["pipelineSpec"]["root"]["dag"]["tasks"]
+        tasks = package.pipeline["pipelineSpec"]["root"]["dag"]["tasks"]
         return tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
 
     assert reads(tuned) == {"producerTask": "base-model", "outputArtifactKey": "result"}
-    importer = tuned.job["pipelineSpec"]["deploymentSpec"]["executors"]["base-model_executor"]["importer"]
+    importer = tuned.pipeline["pipelineSpec"]["deploymentSpec"]["executors"]["base-model_executor"]["importer"]
     assert importer["artifactUri"] == {"constantValue": {"stringValue": "gs://bucket/model"}}
     latest = compiled(project(tmp_path, "digits"), "base_model=latest_blessed")
     assert reads(latest) == {"producerTask": "latest-blessed-model-model-resolver", "outputArtifactKey": "model"}
@@ -105,7 +105,7 @@ def test_base_model_is_imported_or_resolved(tuned, tmp_path):
 
 
 def test_new_data_are_compared_with_the_last(tmp_path):
-    tasks = compiled(project(tmp_path, "taxi", validate={"drift": {"fare": 0.1}})).job["pipelineSpec"]["root"]["dag"][
+    tasks = compiled(project(tmp_path, "taxi", validate={"drift": {"fare": 0.1}})).pipeline["pipelineSpec"]["root"]["dag"][
         "tasks"
     ]
     baseline = tasks["ExampleValidator"]["inputs"]["artifacts"]["baseline"]["taskOutputArtifact"]
@@ -137,11 +137,11 @@ def test_what_the_trainer_is_told(taxi, digits):
 
 
 def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
-    tasks = digits.job["pipelineSpec"]["root"]["dag"]["tasks"]
+    tasks = digits.pipeline["pipelineSpec"]["root"]["dag"]["tasks"]
     assert {name: task["retryPolicy"] for name, task in tasks.items() if "retryPolicy" in task} == {
         "Trainer": {"maxRetryCount": 1}
     }
-    assert "retryPolicy" not in taxi.job["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
+    assert "retryPolicy" not in taxi.pipeline["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
 
 
 @pytest.mark.parametrize("setting", [{"timeout": 60}, {"boot_disk_size_gb": 200}, {"scheduling_strategy": "STANDARD"}])
@@ -211,6 +211,6 @@ def test_the_same_pipeline_gives_the_same_bytes(taxi, taxi_file, tmp_path):
 
 
 def test_each_component_fails_where_user_code_exits(package):
-    executors = package.job["pipelineSpec"]["deploymentSpec"]["executors"].values()
+    executors = package.pipeline["pipelineSpec"]["deploymentSpec"]["executors"].values()
     commands = [executor["container"]["command"] for executor in executors if "container" in executor]
     assert commands == [pipeline_ir.make_command("tfx_distribute.components.container.vertex")] * len(commands)

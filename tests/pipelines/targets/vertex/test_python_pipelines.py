@@ -20,7 +20,9 @@ def test_resolvers_wait_for_what_the_pipeline_says():
     latest.add_upstream_node(blessed)
     last.add_upstream_node(latest)
     handwritten = Pipeline("by-hand", "gs://bucket/root", components=[first, blessed, latest, last])
-    tasks = compiler.compile_pipeline(handwritten, VertexSettings(**TARGET), {}).job["pipelineSpec"]["root"]["dag"]["tasks"]
+    tasks = compiler.compile_pipeline(handwritten, VertexSettings(**TARGET), {}).pipeline["pipelineSpec"]["root"]["dag"][
+        "tasks"
+    ]
     assert {name: task.get("dependentTasks") for name, task in tasks.items()} == {
         "first": None,
         "blessed-model-blessing-resolver": ["first"],

@@ -14,7 +14,6 @@ from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
-from tfx.dsl.placeholder.placeholder import Placeholder
 from tfx.orchestration import data_types
 from tfx.orchestration import pipeline as pipeline_lib
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
@@ -45,7 +44,6 @@ from tfx_distribute.trainer_module.job import strategy_table
 TRAINING = (Trainer, Tuner)
 
 _NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
-_WITHIN_VALUE = re.compile(r'__class__\\*": \\*"RuntimeParameter')  # as TFX writes one in JSON
 SMALL_RETRIES = 1  # of a step that waits while other machines train
 
 
@@ -98,7 +96,6 @@ def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> d
             f"{name!r}; write {re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:128] or 'another'!r}"
         )
     for component in pipeline.components:
-        _check_values(component)
         _check_user_module(component, root)
         if isinstance(component, resolver.Resolver):
             _check_producers(component, pipeline.components)
@@ -117,26 +114,6 @@ def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> d
     resolvers = [component for component in pipeline.components if isinstance(component, resolver.Resolver)]
     upstream = {node.id: sorted(other.id for other in node.upstream_nodes) for node in resolvers}
     return {**job, "pipelineSpec": pipeline_ir.with_dependencies_of_resolvers(job["pipelineSpec"], upstream)}
-
-
-def _check_values(component: base_node.BaseNode) -> None:
-    """Checks that parameters are values or RuntimeParameters.
-
-    TFX compiles a dynamic value into the output of a task that is not there, and a
-    RuntimeParameter within a value into its own description.
-    """
-    for name, value in component.exec_properties.items():
-        if isinstance(value, Placeholder):
-            raise ConfigurationError(
-                f"{component.id}.{name}: is a dynamic value, such as channel.future()[0].value, which TFX cannot compile "
-                "for Kubeflow Pipelines and Vertex AI; write a value or a RuntimeParameter, or have the component read the "
-                "artifact"
-            )
-        if isinstance(value, str) and _WITHIN_VALUE.search(value):
-            raise ConfigurationError(
-                f"{component.id}.{name}: has a RuntimeParameter within it; values within {name} are fixed when the pipeline "
-                f"is compiled; write a value, or a RuntimeParameter for all of {name}"
-            )
 
 
 def _check_user_module(component: base_node.BaseNode, root: str) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from google.protobuf import json_format
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_component, base_node
 from tfx.orchestration import pipeline as tfx_pipeline
@@ -137,15 +136,11 @@ def _step(
 ) -> _Step:
     trains = isinstance(component, targets_compiler.TRAINING)
     own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
-    machine_spec = own_spec or resources.get(DEFAULT) or MachineSpec()
+    machine_spec = own_spec or resources.get(DEFAULT, MachineSpec())
     machine = make_machine(machine_spec, settings.platform)
-    resource_spec = pods.make_resource_spec(machine)
-    # TFX itself ignores the platform_config of file-based ExampleGens.
-    if own_spec is None and component.platform_config:
-        resource_spec = pods.complete_resource_spec(json_format.MessageToDict(component.platform_config))
     queue = {QUEUE_LABEL: settings.queue} if settings.queue and trains and trains_in_step else {}
     config = pods.make_executor_config(machine, settings, {**settings.labels, **queue})
-    return _Step(resource_spec, config, machine_spec.spot, machine.grace)
+    return _Step(pods.make_resource_spec(machine), config, machine_spec.spot, machine.grace)
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:

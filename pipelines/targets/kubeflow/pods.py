@@ -33,18 +33,6 @@ def make_resource_spec(machine: Machine) -> Document:
     return spec
 
 
-def complete_resource_spec(tfx_spec: Document) -> Document:
-    """Adds the fields that the backend reads first to a ResourceSpec of TFX."""
-    limits = {}
-    if "cpuLimit" in tfx_spec:
-        limits["cpu"] = f"{tfx_spec['cpuLimit']:g}"
-    if "memoryLimit" in tfx_spec:
-        limits["memory"] = f"{tfx_spec['memoryLimit']:g}G"
-    if "accelerator" in tfx_spec:
-        limits[tfx_spec["accelerator"]["type"]] = str(tfx_spec["accelerator"].get("count", 1))
-    return {**tfx_spec, **make_resource_spec(Machine(limits))}
-
-
 def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
     """Returns a step's entry in the platform spec; its pod gets `labels`."""
     config: Document = {}

@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf import json_format
 from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
@@ -75,9 +74,6 @@ def _resources(
 ) -> dict[str, Any]:
     """Returns the ResourceSpec of a component's step; empty for none."""
     own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
-    # TFX itself ignores the platform_config of file-based ExampleGens.
-    if own_spec is None and component.platform_config:
-        return dict(json_format.MessageToDict(component.platform_config))
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
     checks.check_step(targets_compiler.name_of_machine(component, resources) if own_spec else DEFAULT, machine)

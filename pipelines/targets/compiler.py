@@ -113,7 +113,8 @@ def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> d
         ) from error
     resolvers = [component for component in pipeline.components if isinstance(component, resolver.Resolver)]
     upstream = {node.id: sorted(other.id for other in node.upstream_nodes) for node in resolvers}
-    return {**job, "pipelineSpec": pipeline_ir.with_dependencies_of_resolvers(job["pipelineSpec"], upstream)}
+    pipeline_ir.restore_order_of_resolvers(job["pipelineSpec"], upstream)
+    return job
 
 
 def _check_user_module(component: base_node.BaseNode, root: str) -> None:

@@ -2,8 +2,8 @@
 
 A document is KFP's PipelineSpec, schema 2.1 (`api/v2alpha1/pipeline_spec.proto` of
 github.com/kubeflow/pipelines). TFX writes it for Vertex AI; the backend of open-source
-Kubeflow Pipelines refuses some of it, and ignores more. All functions are pure: each
-returns a changed copy.
+Kubeflow Pipelines refuses some of it, and ignores more. Functions change the document
+that they are given.
 """
 
 import copy
@@ -62,19 +62,17 @@ def make_command(module: str, version: str = __version__) -> list[str]:
     return ["python", "-c", _START.format(module=module, version=version)]
 
 
-def with_defaults(pipeline: Document, defaults: Mapping[str, Any]) -> Document:
+def set_defaults(pipeline: Document, defaults: Mapping[str, Any]) -> None:
     """Restores the defaults of pipeline parameters, which TFX loses.
 
     A default of None means that each run must set the parameter.
     """
-    pipeline = copy.deepcopy(pipeline)
     for name, parameter in pipeline["root"].get("inputDefinitions", {}).get("parameters", {}).items():
         if defaults.get(name) is not None:
             parameter.update(defaultValue=defaults[name], isOptional=True)
-    return pipeline
 
 
-def with_dependencies_of_resolvers(pipeline: Document, upstream: Mapping[str, Sequence[str]]) -> Document:
+def restore_order_of_resolvers(pipeline: Document, upstream: Mapping[str, Sequence[str]]) -> None:
     """Restores the order of resolvers and other nodes, which TFX loses.
 
     Its tasks of a resolver wait for nothing, and what waits for the resolver of the
@@ -83,7 +81,6 @@ def with_dependencies_of_resolvers(pipeline: Document, upstream: Mapping[str, Se
     `pipeline` is as TFX compiles it; `upstream` is id of a resolver -> ids of the nodes
     that it waits for.
     """
-    pipeline = copy.deepcopy(pipeline)
     tasks = _get_tasks(pipeline)
     for node, dependencies in upstream.items():
         task = tasks[node if node in tasks else f"{node}{_BLESSING_RESOLVER}"]
@@ -92,44 +89,37 @@ def with_dependencies_of_resolvers(pipeline: Document, upstream: Mapping[str, Se
     for task in tasks.values():
         if task.get("dependentTasks"):
             task["dependentTasks"] = sorted({last_tasks.get(name, name) for name in task["dependentTasks"]})
-    return pipeline
 
 
-def with_entrypoint(pipeline: Document) -> Document:
+def set_entrypoint(pipeline: Document) -> None:
     """Replaces TFX's entrypoint of each component by ours."""
-    pipeline = copy.deepcopy(pipeline)
     for component, container in _iterate_containers(pipeline):
         if "--executor_class_path" in container.get("args", ()):
             class_path, beam_args = _split_tfx_arguments(container["args"])
             container["command"] = make_command(ENTRYPOINT)
             container["args"] = [*_make_arguments("execute", class_path, component), *beam_args]
-    return pipeline
 
 
-def with_guarded_entrypoint(pipeline: Document) -> Document:
+def guard_entrypoint(pipeline: Document) -> None:
     """Wraps TFX's entrypoint in ours, which fails if user code calls `sys.exit(0)`."""
-    pipeline = copy.deepcopy(pipeline)
     for _, container in _iterate_containers(pipeline):
         if "--executor_class_path" in container.get("args", ()):
             container["command"] = make_command(GUARDED_ENTRYPOINT)
-    return pipeline
 
 
-def with_system_types(pipeline: Document) -> Document:
+def set_system_types(pipeline: Document) -> None:
     """Declares output artifacts of `system.` types as kfp does.
 
     TFX declares every type by a schema of its own, and pages show those of `kfp.dsl`.
     """
-    pipeline = copy.deepcopy(pipeline)
     for component in pipeline["components"].values():
         for output in component.get("outputDefinitions", {}).get("artifacts", {}).values():
             title = _TITLE.search(output["artifactType"].get("instanceSchema", ""))
             if title:
                 output["artifactType"] = {"schemaTitle": title[1], "schemaVersion": SCHEMA_VERSION}
-    return pipeline
 
 
-def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Document:
+def add_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> None:
     """Adds a step before each file-based ExampleGen that inspects the files.
 
     TFX's driver does this on other platforms. The result is a parameter of the
@@ -137,7 +127,6 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
 
     `drivers` is task name of an ExampleGen -> dotted path of its driver's class.
     """
-    pipeline = copy.deepcopy(pipeline)
     tasks, components = _get_tasks(pipeline), pipeline["components"]
     for name, driver in drivers.items():
         task, resolver = tasks[name], f"{name}-input"
@@ -163,24 +152,21 @@ def with_resolved_input(pipeline: Document, drivers: Mapping[str, str]) -> Docum
             "taskOutputParameter": {"producerTask": resolver, "outputParameterKey": RESOLVED_INPUT}
         }
         task["dependentTasks"] = sorted({*task.get("dependentTasks", ()), resolver})
-    return pipeline
 
 
-def with_schedule_time(pipeline: Document, names: Iterable[str]) -> Document:
+def set_schedule_time(pipeline: Document, names: Iterable[str]) -> None:
     """Passes the scheduled time of the run to ExampleGens on Vertex AI.
 
     The pipeline is of the schema 2.0.0, and `names` are those of tasks.
     """
-    pipeline = copy.deepcopy(pipeline)
     for name in names:
         task = _get_tasks(pipeline)[name]
         _get_component(pipeline, task)["inputDefinitions"]["parameters"][SCHEDULED_AT] = {"type": "STRING"}
         value = {"constantValue": {"stringValue": _SCHEDULE_TIME}}
         task["inputs"]["parameters"][SCHEDULED_AT] = {"runtimeValue": value}
-    return pipeline
 
 
-def without_resolvers(pipeline: Document, image: str, metadata_service: str, pipeline_root: str) -> Document:
+def replace_resolvers(pipeline: Document, image: str, metadata_service: str, pipeline_root: str) -> None:
     """Replaces resolvers of the latest blessed model or artifact by ordinary steps.
 
     One step asks the metadata store for the address, and an importer makes an
@@ -190,7 +176,6 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
     `image` is that of the step, and `metadata_service` the `host:port` of Kubeflow's
     metadata store. Another kind of resolver raises a ConfigurationError.
     """
-    pipeline = copy.deepcopy(pipeline)
     tasks = _get_tasks(pipeline)
     resolvers = {
         name for name, task in tasks.items() if "resolver" in _get_executor(pipeline, _get_component(pipeline, task))
@@ -228,7 +213,6 @@ def without_resolvers(pipeline: Document, image: str, metadata_service: str, pip
                 others = [dependency for dependency in task["dependentTasks"] if dependency != name]
                 task["dependentTasks"] = sorted([*others, f"{node}-import"])
         _add_latest_artifact(pipeline, node, key, artifact_type, dependencies, image, arguments)
-    return pipeline
 
 
 def _read_title(artifact_type: Document) -> str:
@@ -284,24 +268,20 @@ def _add_latest_artifact(
     _get_tasks(pipeline)[nested_pipeline] = _make_task(nested_pipeline, task)
 
 
-def without_cache(pipeline: Document, tasks: Sequence[str]) -> Document:
+def disable_cache(pipeline: Document, tasks: Sequence[str]) -> None:
     """Disables caching of tasks that depend on more than their inputs."""
-    pipeline = copy.deepcopy(pipeline)
     for name in tasks:
         _get_tasks(pipeline)[name].pop("cachingOptions", None)
-    return pipeline
 
 
-def with_resources(pipeline: Document, resources: Mapping[str, Document]) -> Document:
+def set_resources(pipeline: Document, resources: Mapping[str, Document]) -> None:
     """Sets the resources of tasks, name -> ResourceSpec; other tasks keep theirs."""
-    pipeline = copy.deepcopy(pipeline)
     for name, resource_spec in resources.items():
         executor = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))
         executor["container"]["resources"] = resource_spec
-    return pipeline
 
 
-def with_requested_gpus(pipeline: Document, tasks: Sequence[str]) -> Document:
+def set_requested_gpus(pipeline: Document, tasks: Sequence[str]) -> None:
     """Tells tasks that train how many GPUs their containers request.
 
     They fail if TensorFlow does not see them. The pipeline has to have the resources of
@@ -314,32 +294,28 @@ def with_requested_gpus(pipeline: Document, tasks: Sequence[str]) -> Document:
         # `nvidia.com/gpu` of Kubernetes, or such as `NVIDIA_L4` of Vertex AI
         if accelerator.get("type", "").lower().startswith("nvidia"):
             variables[name] = {REQUESTED_GPUS: str(accelerator.get("count", 1))}
-    return with_environment(pipeline, variables)
+    set_environment(pipeline, variables)
 
 
-def with_environment(pipeline: Document, variables: Mapping[str, Mapping[str, str]]) -> Document:
+def set_environment(pipeline: Document, variables: Mapping[str, Mapping[str, str]]) -> None:
     """Sets environment variables of some containers: task -> variable -> value."""
-    pipeline = copy.deepcopy(pipeline)
     for name, values in variables.items():
         container = _get_executor(pipeline, _get_component(pipeline, _get_tasks(pipeline)[name]))["container"]
         if values:
             added = [{"name": variable, "value": value} for variable, value in values.items()]
             container["env"] = [*container.get("env", ()), *added]
-    return pipeline
 
 
-def with_retries(pipeline: Document, tasks: Sequence[str], max_retries: int, **backoff: Any) -> Document:
+def set_retries(pipeline: Document, tasks: Sequence[str], max_retries: int, **backoff: Any) -> None:
     """Sets how often some tasks are tried again when they fail.
 
     `backoff` has further fields of a RetryPolicy, such as `backoffDuration`.
     """
-    pipeline = copy.deepcopy(pipeline)
     for name in tasks:
         _get_tasks(pipeline)[name]["retryPolicy"] = {"maxRetryCount": max_retries, **backoff}
-    return pipeline
 
 
-def with_exit_step(pipeline: Document, name: str, container: Document) -> Document:
+def add_exit_step(pipeline: Document, name: str, container: Document) -> None:
     """Adds a step that runs when all others have ended, however they ended.
 
     As kfp's `dsl.ExitHandler`, it puts the others into a pipeline within this one. It
@@ -348,7 +324,6 @@ def with_exit_step(pipeline: Document, name: str, container: Document) -> Docume
     Raises:
       ConfigurationError: A component has that name, or that of the pipeline within.
     """
-    pipeline = copy.deepcopy(pipeline)
     if taken := {name, WHOLE} & set(pipeline["components"]):
         raise ConfigurationError(f"{taken.pop()}: is the name of what notifications need; give the component another id")
     root = pipeline["root"]
@@ -368,7 +343,6 @@ def with_exit_step(pipeline: Document, name: str, container: Document) -> Docume
         "triggerPolicy": {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"},
     }
     _add_task(pipeline, name, run_id, {"container": container}, task)
-    return pipeline
 
 
 def with_legal_names(pipeline: Document) -> Document:

@@ -76,27 +76,28 @@ def compile_pipeline(
     by_name = {component.id: component for component in pipeline.components}
     in_step, unversioned = by_tfx.in_step, by_tfx.unversioned
     compiled = {**by_tfx.job["pipelineSpec"], "defaultPipelineRoot": settings.pipeline_root}
-    compiled = pipeline_ir.with_defaults(compiled, by_tfx.defaults)
-    compiled = pipeline_ir.with_resolved_input(compiled, _drivers(by_name))
-    compiled = pipeline_ir.without_cache(compiled, [*unversioned, *targets_compiler.find_pushers(pipeline)])
-    compiled = pipeline_ir.without_resolvers(compiled, settings.image, settings.metadata_service, settings.pipeline_root)
-    compiled = pipeline_ir.with_entrypoint(pipeline_ir.with_system_types(compiled))
+    pipeline_ir.set_defaults(compiled, by_tfx.defaults)
+    pipeline_ir.add_resolved_input(compiled, _drivers(by_name))
+    pipeline_ir.disable_cache(compiled, [*unversioned, *targets_compiler.find_pushers(pipeline)])
+    pipeline_ir.replace_resolvers(compiled, settings.image, settings.metadata_service, settings.pipeline_root)
+    pipeline_ir.set_system_types(compiled)
+    pipeline_ir.set_entrypoint(compiled)
     steps = {
         name: _step(component, settings, resources, name in in_step)
         for name, component in by_name.items()
         if isinstance(component, base_component.BaseComponent)
     }
-    compiled = pipeline_ir.with_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
-    compiled = pipeline_ir.with_requested_gpus(compiled, in_step)
-    compiled = pipeline_ir.with_environment(compiled, {name: steps[name].grace for name in in_step})
+    pipeline_ir.set_resources(compiled, {name: step.resources for name, step in steps.items() if step.resources})
+    pipeline_ir.set_requested_gpus(compiled, in_step)
+    pipeline_ir.set_environment(compiled, {name: steps[name].grace for name in in_step})
     spot_steps = [name for name, step in steps.items() if step.spot]
     waiting_steps = targets_compiler.launcher_only_trainers(by_name, in_step)
-    compiled = pipeline_ir.with_retries(compiled, waiting_steps, targets_compiler.SMALL_RETRIES, **BACKOFF)
-    compiled = pipeline_ir.with_retries(compiled, spot_steps, SPOT_RETRIES, **BACKOFF)
+    pipeline_ir.set_retries(compiled, waiting_steps, targets_compiler.SMALL_RETRIES, **BACKOFF)
+    pipeline_ir.set_retries(compiled, spot_steps, SPOT_RETRIES, **BACKOFF)
     compiled = pipeline_ir.with_legal_names(compiled)
     pipeline_ir.check(compiled)
     if spec and spec.notify:
-        compiled = exit_step.add(compiled, spec, spec.notify, settings)
+        exit_step.add(compiled, spec, spec.notify, settings)
     # Steps that are not components: they resolve input files and the latest blessed
     # model, and send notifications.
     default_machine = make_machine(resources.get(DEFAULT, MachineSpec()), settings.platform)

@@ -10,7 +10,7 @@ NAME = "notify"
 MODULE = "tfx_distribute.pipelines.notify.kubeflow_step"
 
 
-def add(pipeline: Document, spec: PipelineSpec, notify: Notify, settings: KubeflowSettings) -> Document:
+def add(pipeline: Document, spec: PipelineSpec, notify: Notify, settings: KubeflowSettings) -> None:
     """Adds the step to a compiled pipeline; refuses a component with its name."""
     metrics = spec.evaluate.metrics if spec.evaluate else {}
     step_settings = Settings(
@@ -33,4 +33,4 @@ def add(pipeline: Document, spec: PipelineSpec, notify: Notify, settings: Kubefl
         "command": pipeline_ir.make_command(MODULE),
         "args": ["--settings", step_settings.to_json()],
     }
-    return pipeline_ir.with_exit_step(pipeline, NAME, container)
+    pipeline_ir.add_exit_step(pipeline, NAME, container)

@@ -44,28 +44,29 @@ def compile_pipeline(
     )
     by_name = {component.id: component for component in pipeline.components}
     job, in_step, unversioned = by_tfx.job, by_tfx.in_step, by_tfx.unversioned
-    pipeline_ir.check_references(job["pipelineSpec"])
+    spec = job["pipelineSpec"]
+    pipeline_ir.check_references(spec)
     # TFX's own driver, which runs there before a step, does not know its spans.
     with_spans = [name for name, component in by_name.items() if WINDOW in getattr(component, "exec_properties", {})]
     uncached = [*unversioned, *with_spans, *targets_compiler.find_pushers(pipeline)]
-    spec = pipeline_ir.without_cache(job["pipelineSpec"], uncached)
-    spec = pipeline_ir.with_guarded_entrypoint(pipeline_ir.with_schedule_time(spec, with_spans))
-    spec = pipeline_ir.with_system_types(spec)
+    pipeline_ir.disable_cache(spec, uncached)
+    pipeline_ir.set_schedule_time(spec, with_spans)
+    pipeline_ir.guard_entrypoint(spec)
+    pipeline_ir.set_system_types(spec)
     step_resources = {
         name: _resources(component, resources, name in in_step)
         for name, component in by_name.items()
         if isinstance(component, base_component.BaseComponent)
     }
-    spec = pipeline_ir.with_resources(spec, {name: value for name, value in step_resources.items() if value})
-    spec = pipeline_ir.with_requested_gpus(spec, in_step)
-    job["pipelineSpec"] = pipeline_ir.with_retries(
-        spec, targets_compiler.launcher_only_trainers(by_name, in_step), targets_compiler.SMALL_RETRIES
-    )
+    pipeline_ir.set_resources(spec, {name: value for name, value in step_resources.items() if value})
+    pipeline_ir.set_requested_gpus(spec, in_step)
+    waiting_steps = targets_compiler.launcher_only_trainers(by_name, in_step)
+    pipeline_ir.set_retries(spec, waiting_steps, targets_compiler.SMALL_RETRIES)
     job["labels"] = {**job["labels"], **settings.labels}
-    parameters = _values(job["pipelineSpec"], by_tfx.defaults)
+    parameters = _values(spec, by_tfx.defaults)
     job["runtimeConfig"] = {"gcsOutputDirectory": settings.pipeline_root, "parameters": parameters}
     text = json.dumps(job, indent=2, sort_keys=True) + "\n"
-    num_steps = len(job["pipelineSpec"]["root"]["dag"]["tasks"])
+    num_steps = len(spec["root"]["dag"]["tasks"])
     return Package(job, {}, text, num_steps, targets_compiler.warn_of_uncached(unversioned))
 
 

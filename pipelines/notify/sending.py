@@ -3,14 +3,11 @@
 import logging
 import os
 import re
-import threading
-import time
 from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
 from tfx_distribute.pipelines.notify.message import Message
 
-TIMEOUT = 30.0  # seconds for all addresses together
 _MAX_REASON = 200  # characters
 _MIN_SECRET = 4  # characters; a shorter part of an address is not looked for
 # Its lines have parts of addresses, which neither the terminal nor the log may show.
@@ -31,31 +28,15 @@ def describe_missing(variable: str) -> str:
     return f"notify.urls: the environment variable {variable} is not set, so no notification is sent"
 
 
-def send(message: Message, addresses: Sequence[str], timeout: float = TIMEOUT) -> list[str]:
-    """Sends a message to several addresses at once.
+def send(message: Message, addresses: Sequence[str]) -> list[str]:
+    """Sends a message to several addresses, one after another.
 
-    Addresses are in the form of apprise, such as `json://host:8080/path`. One that has
-    not answered after `timeout` seconds has failed. Returns a line for each that
-    failed, with its scheme and host, but no secrets.
+    Addresses are in the form of apprise, such as `json://host:8080/path`. It waits four
+    seconds for a connection, and as long for an answer, unless the address says
+    otherwise. Returns a line for each that failed, with its scheme and host, but no
+    secrets.
     """
-    reasons = _Reasons()
-    _LOGGER.addHandler(reasons)
-    failures = [f"{describe_address(address)}: no answer within {timeout:g} s" for address in addresses]
-
-    def send_one(index: int) -> None:
-        failures[index] = _send_one(message, addresses[index], reasons)
-
-    # Not a pool, whose threads Python waits for before it ends.
-    threads = [threading.Thread(target=send_one, args=(index,), daemon=True) for index in range(len(addresses))]
-    deadline = time.monotonic() + timeout
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-    finally:
-        _LOGGER.removeHandler(reasons)
-    return [failure for failure in failures if failure]
+    return [failure for address in addresses if (failure := _send_one(message, address))]
 
 
 def describe_address(address: str) -> str:
@@ -80,21 +61,7 @@ def describe_address(address: str) -> str:
     return f"{scheme}://{host}" if is_host else scheme
 
 
-class _Reasons(logging.Handler):
-    """Keeps the last warning of each thread, in which apprise says what went wrong."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._by_thread: dict[int | None, str] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._by_thread[record.thread] = record.getMessage()
-
-    def of_this_thread(self) -> str:
-        return self._by_thread.get(threading.get_ident(), "")
-
-
-def _send_one(message: Message, address: str, reasons: _Reasons) -> str:
+def _send_one(message: Message, address: str) -> str:
     """Sends a message to one address; returns why that failed, or nothing."""
     import apprise
 
@@ -106,11 +73,12 @@ def _send_one(message: Message, address: str, reasons: _Reasons) -> str:
         # Not Apprise.notify, which starts threads that Python waits for before it ends.
         service.notify_format = apprise.NotifyFormat.TEXT
         kind = apprise.NotifyType.SUCCESS if message.is_good else apprise.NotifyType.FAILURE
-        if service.notify(title=message.title, body=message.body, notify_type=kind, body_format=service.notify_format):
-            return ""
+        with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as log:
+            if service.notify(title=message.title, body=message.body, notify_type=kind, body_format=service.notify_format):
+                return ""
     except Exception as error:  # of a service's plugin
         return f"{shown}: {type(error).__name__}"
-    reason = _hide_parts(reasons.of_this_thread(), address, shown)
+    reason = _hide_parts("".join(log.getvalue().splitlines()[-1:]), address, shown)
     return f"{shown}: {reason[:_MAX_REASON] or 'it was not taken'}"
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import socket
-import time
 
 import pytest
 import webhook
@@ -62,14 +61,6 @@ def test_each_failure_is_named_without_secrets(monkeypatch, capfd):
     ]
     shown = "".join([*failures, *logged, *capfd.readouterr()])
     assert not [secret for secret in ("s3cret", "t0ken", "k3yk3y", "someone") if secret in shown]
-
-
-def test_a_server_that_does_not_answer_is_not_waited_for():
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"json://127.0.0.1:{silent.getsockname()[1]}/t0ken?rto=60"
-        started = time.monotonic()
-        assert sending.send(MESSAGE, [address], timeout=0.5) == ["json://127.0.0.1: no answer within 0.5 s"]
-        assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(

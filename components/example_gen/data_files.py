@@ -13,7 +13,7 @@ from tfx.dsl.io import fileio
 from tfx.types import standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_distribute.components.example_gen import spans
+from tfx_distribute.components.example_gen import names, spans
 from tfx_distribute.components.example_gen.names import (
     ALL_FILES,
     COLUMN_TYPES,
@@ -22,8 +22,6 @@ from tfx_distribute.components.example_gen.names import (
     SCHEMA_FILE,
     SPANS_HINT,
     WINDOW,
-    is_data_file,
-    table_refusal,
 )
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -57,9 +55,7 @@ def list_files(input_base: str, pattern: str) -> list[str]:
     `pattern` is `*` for all data files of the folder; anything else is the name of one
     file, taken literally.
 
-    Raises:
-      DataError: There are no data files, the folder has subfolders, or it is a table
-        with a log.
+    A DataError says why they cannot be read.
     """
     if pattern != ALL_FILES:
         file = os.path.join(input_base, pattern)
@@ -67,18 +63,7 @@ def list_files(input_base: str, pattern: str) -> list[str]:
             hint = f"; {SPANS_HINT}" if spans.has_fields(pattern) else ""
             raise DataError(f"{file} is not a file, or is not there{hint}")
         return [file]
-    if fileio.exists(input_base) and not fileio.isdir(input_base):
-        return [input_base]  # which the compiler of the pipeline cannot see
-    names = fileio.listdir(input_base) if fileio.isdir(input_base) else []
-    if refusal := table_refusal(input_base, names):
-        raise DataError(refusal)
-    paths = [os.path.join(input_base, name) for name in sorted(names) if is_data_file(name)]
-    if not paths:
-        raise DataError(f"{input_base} is not a folder with data files; write the folder that holds them")
-    for path in paths:
-        if fileio.isdir(path):
-            raise DataError(f"{path} is a folder; the files have to be directly in {input_base}")
-    return paths
+    return names.list_files(input_base, fileio.listdir, fileio.isdir, fileio.exists)
 
 
 def open_file(file: str) -> Any:

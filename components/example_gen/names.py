@@ -1,6 +1,7 @@
 """Names data files, tables, columns and splits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -62,6 +63,34 @@ def describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str:
 def is_data_file(name: str) -> bool:
     """Returns False for hidden files and markers, such as `.a.crc` and `_SUCCESS`."""
     return not name.startswith((".", "_"))
+
+
+def list_files(
+    path: str,
+    listdir: Callable[[str], Iterable[str]] = os.listdir,
+    isdir: Callable[[str], bool] = os.path.isdir,
+    exists: Callable[[str], bool] = os.path.exists,
+) -> list[str]:
+    """Returns the data files at a path: those of a folder, sorted, or one file.
+
+    Raises:
+      DataError: There are no data files, the folder has subfolders, or it is a table
+        with a log.
+    """
+    if not isdir(path):
+        if not exists(path):
+            raise DataError(f"{path} does not exist")
+        return [path]
+    names = list(listdir(path))
+    if refusal := table_refusal(path, names):
+        raise DataError(refusal)
+    files = [os.path.join(path, name) for name in sorted(names) if is_data_file(name)]
+    if not files:
+        raise DataError(f"the folder {path} holds no data files")
+    for file in files:
+        if isdir(file):
+            raise DataError(f"{file} is a folder; the files have to be directly in {path}")
+    return files
 
 
 def table_refusal(folder: str, names: Iterable[str]) -> str | None:

@@ -3,13 +3,12 @@
 import itertools
 import math
 import os
-import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from tfx_distribute.components.example_gen import csv_rows, image_files, spans
-from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError, is_data_file, table_refusal
+from tfx_distribute.components.example_gen import csv_rows, image_files, names, spans
+from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import FileError, read_text
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
@@ -199,40 +198,16 @@ def list_data_files(name: str, source: str) -> list[Path]:
       ConfigurationError: There are no files, a file is empty or cannot be read, or the
         files belong to a table with a log.
     """
-    path = Path(source)
     try:
-        if not stat.S_ISDIR(path.stat().st_mode):
-            files = [path]
-        else:
-            entries = sorted(path.iterdir())
-            if refusal := table_refusal(source, [entry.name for entry in entries]):
-                raise ConfigurationError(f"data.{name}: {refusal}")
-            files = [entry for entry in entries if is_data_file(entry.name)]
-        if not files:
-            raise ConfigurationError(f"data.{name}: the folder {path} holds no files")
-    except FileNotFoundError as error:
-        raise ConfigurationError(f"data.{name}: {path} does not exist") from error
+        files = [Path(file) for file in names.list_files(source)]
+        for file in files:
+            if not file.stat().st_size:
+                raise ConfigurationError(f"data.{name}: {file} is empty")
+    except DataError as error:
+        raise ConfigurationError(f"data.{name}: {error}") from error
     except OSError as error:
-        raise ConfigurationError(f"data.{name}: cannot read {path}: {error.strerror}") from error
-    for file in files:
-        if problem := _find_problem(file):
-            raise ConfigurationError(f"data.{name}: {problem}")
+        raise ConfigurationError(f"data.{name}: cannot read {error.filename}: {error.strerror}") from error
     return files
-
-
-def _find_problem(file: Path) -> str | None:
-    """Returns the reason that a file cannot be read as data; None if it can."""
-    try:
-        status = file.stat()
-        if stat.S_ISDIR(status.st_mode):
-            return f"{file} is a folder; the files have to be directly in {file.parent}"
-        if not status.st_size:
-            return f"{file} is empty"
-        with file.open("rb"):
-            pass
-    except OSError as error:
-        return f"cannot read {file}: {error.strerror}"
-    return None
 
 
 def get_input_base_and_pattern(data: Data) -> tuple[str, str]:

@@ -71,7 +71,7 @@ def test_tables_whose_log_says_which_rows_count_are_refused(tmp_path, log, table
 def test_nothing_to_read(tmp_path, base, pattern):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "_SUCCESS").touch()
-    with pytest.raises(DataError, match="is not a file, or is not there|is not a folder with data files"):
+    with pytest.raises(DataError, match="is not a file, or is not there|holds no data files|does not exist"):
         data_files.list_files(str(tmp_path / base), pattern)
 
 

@@ -3,25 +3,8 @@
 import re
 from typing import Any
 
-_NOT_ONE_NUMBER = (  # TFMA's classes whose results are tables, plots or one value per feature
-    "BooleanFlipRates",
-    "CalibrationPlot",
-    "ConfusionMatrixAtThresholds",
-    "ConfusionMatrixPlot",
-    "FalseNegativeFeatureSampler",
-    "FalsePositiveFeatureSampler",
-    "MeanAbsoluteAttributions",
-    "MeanAttributions",
-    "MultiClassConfusionMatrixAtThresholds",
-    "MultiClassConfusionMatrixPlot",
-    "MultiLabelConfusionMatrixPlot",
-    "ObjectDetectionConfusionMatrixPlot",
-    "QueryStatistics",
-    "ScoreDistributionPlot",
-    "SemanticSegmentationConfusionMatrix",
-    "TotalAbsoluteAttributions",
-    "TotalAttributions",
-)
+# TFMA's classes whose results are tables, plots or one value per feature.
+_NOT_ONE_NUMBER = re.compile(r"Plot$|Matrix|Attributions$|Sampler$|FlipRates|QueryStatistics")
 # Arguments that give one result for each of their values. An area under a curve, or a
 # value at a point of a curve, is one number for any `thresholds` of the curve.
 _ONE_RESULT_PER_VALUE = ("thresholds", "recall", "precision", "specificity", "sensitivity", "false_positive_rate")
@@ -35,7 +18,7 @@ def check_one_number(name: str, config: dict[str, Any]) -> None:
     Raises a ValueError also if TFMA would look for the number in the wrong place.
     """
     leave_out = "leave out lower_bound, upper_bound and change"
-    if name in _NOT_ONE_NUMBER:
+    if _NOT_ONE_NUMBER.search(name):
         raise ValueError(f"metrics.{name}: its result is not a single number; {leave_out}")
     for key in _ONE_RESULT_PER_VALUE:
         values = config.get(key)

@@ -14,7 +14,6 @@ from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli import (
     compare,
     init,
-    manifests,
     models,
     notify,
     remote,
@@ -202,6 +201,5 @@ for command in (
     schedules.schedules,
     remote.compile_,
     remote.submit,
-    manifests.manifests,
 ):
     main.add_command(command)

@@ -63,7 +63,7 @@ def installation(namespace, tmp_path_factory) -> Iterator[Installation]:
 
 @pytest.fixture
 def as_step(namespace, monkeypatch) -> None:
-    """Gives the launcher the permissions that `tfx-distribute manifests` prints.
+    """Gives the launcher the permissions of docs/trainer-role.yaml.
 
     It looks more often than in use.
     """

@@ -1,6 +1,6 @@
 """Tests the launcher against the real controllers of TFJobs and JobSets.
 
-The launcher has the permissions that `tfx-distribute manifests` prints, and no others.
+The launcher has the permissions of docs/trainer-role.yaml, and no others.
 Pods run shell commands in the image: what a training does is of no matter here.
 """
 

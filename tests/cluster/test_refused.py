@@ -1,6 +1,6 @@
 """Tests what the launcher says about pods that do not start on a real cluster.
 
-The launcher has the permissions that `tfx-distribute manifests` prints. Each test
+The launcher has the permissions of docs/trainer-role.yaml. Each test
 leaves the namespace as it was.
 """
 

@@ -1,6 +1,6 @@
 """Tests what the launcher says about clusters and images that do not fit.
 
-It has the permissions that `tfx-distribute manifests` prints. Each test leaves the
+It has the permissions of docs/trainer-role.yaml. Each test leaves the
 namespace as it was.
 """
 

@@ -20,9 +20,10 @@ from kubernetes.client.exceptions import ApiException
 from tfx_distribute.components.launchers.kubernetes import connection
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
-from tfx_distribute.pipelines.targets.kubeflow.rbac import make_manifests
 
 Document = dict[str, Any]
+
+ROLE = Path(__file__).parents[2] / "docs" / "trainer-role.yaml"
 
 ACCOUNT = "pipeline-runner"  # as in a Kubeflow Pipelines without profiles
 USER = 1000  # of the image
@@ -202,7 +203,7 @@ def make_pod(
 def namespace(
     admin: client.ApiClient, image: str, folder: Path, storage_class: str = "", labels: Mapping[str, str] | None = None
 ) -> Iterator[Namespace]:
-    """Creates a namespace, its role as `tfx-distribute manifests` has it, and a volume.
+    """Creates a namespace, the role of docs/trainer-role.yaml, and a volume.
 
     Deletes everything at the end.
 
@@ -220,8 +221,16 @@ def namespace(
     created = Namespace(admin, name, image, folder / f"{name}.kubeconfig")
     try:
         core.create_namespaced_service_account(name, {"metadata": {"name": ACCOUNT}})
-        for manifest in yaml.safe_load_all(make_manifests(name, ACCOUNT)):
-            created.apply(manifest)
+        role = yaml.safe_load(ROLE.read_text())
+        created.apply(role)
+        binding = {
+            "apiVersion": role["apiVersion"],
+            "kind": "RoleBinding",
+            "metadata": role["metadata"],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": name}],
+        }
+        created.apply(binding)
         token = core.create_namespaced_service_account_token(ACCOUNT, name, {"spec": {"expirationSeconds": 7200}})
         write_kubeconfig(created, token.status.token)
         with _volume(created, storage_class):

@@ -25,7 +25,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 LAST_LINES = 20  # of a container's log
 _KUEUE, _JOB_UID_LABEL = "kueue.x-k8s.io", "kueue.x-k8s.io/job-uid"
 _NO_PERMISSION = re.compile(r"cannot \w+ resource")
-_PERMISSION_REMEDY = "apply what `tfx-distribute manifests` prints, or name another targets.kubeflow.service_account"
+_PERMISSION_REMEDY = "apply docs/trainer-role.yaml (docs/kubeflow.md), or name another targets.kubeflow.service_account"
 
 T = TypeVar("T")
 

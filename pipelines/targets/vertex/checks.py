@@ -1,7 +1,7 @@
 """Checks that a pipeline can run on Vertex AI. Imports neither TFX nor TensorFlow.
 
-Only mistakes that the service cannot see are refused here: settings without effect,
-settings that contradict each other, and files that other machines cannot reach.
+Only mistakes that the service cannot see are refused here: settings without effect, and
+settings that contradict each other.
 """
 
 from tfx_distribute.pipelines.machines import machine_checks

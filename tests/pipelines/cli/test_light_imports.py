@@ -52,7 +52,6 @@ def run_command(*arguments: str) -> str:
         ("validate", "examples/digits/vertex.yaml", "--target", "vertex"),
         ("plan", "examples/taxi/pipeline.yaml"),
         ("compare", "--help"),
-        ("manifests",),
         ("plan", "examples/digits/vertex.yaml", "--target", "vertex"),
         ("compile", "--help"),
         ("submit", "--help"),

@@ -19,7 +19,7 @@ def api(tmp_path, monkeypatch):
         (timeouts, "STOP_SECONDS", 2.0),
     ):
         monkeypatch.setattr(module, name, value)
-    # Allows only what `tfx-distribute manifests` prints.
+    # Allows only what docs/trainer-role.yaml has.
     with ApiServer(allowed=ALLOWED) as running:
         running.write_kubeconfig(tmp_path / "kubeconfig", namespace=NAMESPACE)
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))

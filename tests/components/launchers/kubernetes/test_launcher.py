@@ -231,7 +231,7 @@ def test_refusals_name_the_remedy(api):
     error = follow().wait()
     assert isinstance(error, ConfigurationError)
     assert str(error).startswith("the service account of this step may not run a TFJob in namespace team (")
-    assert "apply what `tfx-distribute manifests` prints" in str(error)
+    assert "apply docs/trainer-role.yaml" in str(error)
 
 
 def test_no_training_operator(api):

@@ -172,14 +172,18 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
         from tfx_distribute.pipelines.targets.local import comparison
 
         read = [comparison.read_metrics(run) for run in found]
-    result = comparison.compare(found, [metrics for metrics, _ in read], [text for _, texts in read for text in texts])
+    result = comparison.compare(found, [metrics for metrics, _ in read])
+    ids, missing = [run.id for run in found], [text for _, texts in read for text in texts]
     if output == "json":
-        click.echo(tables.to_json(dataclasses.asdict(result)))
+        lists = {
+            f"{title}s": [{"name": name, "values": row} for name, row in rows.items()] for title, rows in result.items()
+        }
+        click.echo(tables.to_json({"runs": ids, **lists, "missing": missing}))
         return
-    for title, differences in (("parameter", result.parameters), ("metric", result.metrics)):
-        rows = [[row.name, *map(tables.format_value, row.values)] for row in differences]
-        click.echo(tables.format_table([[title, *result.runs], *rows]) if rows else f"no {title} differs")
-    for text in result.missing:
+    for title, differences in result.items():
+        rows = [[name, *map(tables.format_value, row)] for name, row in differences.items()]
+        click.echo(tables.format_table([[title, *ids], *rows]) if rows else f"no {title} differs")
+    for text in missing:
         click.echo(f"missing: {text}", err=True)
 
 

@@ -41,7 +41,7 @@ def write(
         trials=uri(inputs, TRIALS),
         blessed=blessed,
         unusable_baseline=unusable_baseline,
-        objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
+        search=search,
     )
     model = inputs.get(standard_component_specs.MODEL_KEY)
     training = artifacts.training_properties(read_properties(model[0])) if model else {}

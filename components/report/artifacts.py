@@ -30,7 +30,7 @@ class Sources:
       trials: Folder of the Tuner's `tuner_results`.
       blessed: True if the model meets all thresholds; None without thresholds.
       unusable_baseline: Why the baseline is not compared with; empty if it is.
-      objective: The metric that trials were compared by, and `min` or `max`.
+      search: Properties of the `tuner_results`.
     """
 
     statistics: str = ""
@@ -41,7 +41,7 @@ class Sources:
     trials: str = ""
     blessed: bool | None = None
     unusable_baseline: str = ""
-    objective: tuple[str, str] = ("score", "max")
+    search: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read(sources: Sources) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def read(sources: Sources) -> dict[str, Any]:
             lambda folder: evaluation.read(folder, sources.blessed, sources.unusable_baseline),
             missing,
         ),
-        "search": _read("Trials", sources.trials, lambda folder: _read_search(folder, sources.objective), missing),
+        "search": _read("Trials", sources.trials, lambda folder: read_search(folder, sources.search), missing),
     }
     return {**{name: part for name, part in parts.items() if part is not None}, "missing": tuple(missing)}
 
@@ -106,6 +106,8 @@ def training_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if name not in internal}
 
 
-def _read_search(folder: str, objective: tuple[str, str]) -> trials.SearchResult:
+def read_search(folder: str, properties: Mapping[str, Any]) -> trials.SearchResult:
+    """Reads the trials of a search, given the folder and properties of its artifact."""
+    objective, goal = str(properties.get("objective", "score")), str(properties.get("goal", "max"))
     with fileio.open(os.path.join(folder, trials.TABLE_FILE), "r") as file:
-        return trials.SearchResult(*objective, tuple(trials.from_lines(file.read())))
+        return trials.SearchResult(objective, goal, tuple(trials.from_lines(file.read())))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfx_distribute.pipelines.cli.options import quiet, refuse, refusing_errors
+from tfx_distribute.pipelines.cli.options import refuse, refusing_errors
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ SAMPLE, SAMPLE_LABEL = "iris.csv", "species"
 
 @click.command()
 @click.argument("folder", metavar="NAME", type=click.Path())
-@click.option("--from", "data", type=click.Path(), help="Your data: a CSV, Parquet or TFRecord file, or a folder of them.")
+@click.option("--from", "data", type=click.Path(), help="Your data: a CSV or Parquet file, or a folder of them.")
 @click.option("--label", help="Column of your data that the model predicts.")
 @click.option("--example", type=click.Choice(EXAMPLES), help="Example to copy.")
 def init(folder: str, data: str | None, label: str | None, example: str | None) -> None:
@@ -77,8 +77,7 @@ def _make_first_model(folder: Path, name: str, data: str | None, label: str | No
             files = data_checks.list_data_files(source, str(path))
         except ConfigurationError as error:
             raise ConfigurationError(str(error).replace(f"data.{source}:", "--from:")) from error
-        with quiet():
-            model = first_model.choose(columns.read(source, files), label or SAMPLE_LABEL)
+        model = first_model.choose(columns.read(source, files), label or SAMPLE_LABEL)
         sample = {} if data else {SAMPLE: path.read_text(encoding="utf-8")}
     for word, text in _describe(model):
         click.echo(f"{word:<12}{text}")
@@ -92,12 +91,12 @@ def _find_source(path: Path) -> str:
     from tfx_distribute.components.example_gen.names import is_data_file
 
     names = sorted(filter(is_data_file, os.listdir(path))) if path.is_dir() else [path.name]
-    for source in ("csv", "parquet", "tfrecord"):
+    for source in ("csv", "parquet"):
         if names and f".{source}" in names[0]:
             return source
     raise ConfigurationError(
-        f"--from: {path} has none of the endings .csv, .parquet and .tfrecord; rename the files if they have one "
-        "of these formats, or convert them"
+        f"--from: {path} has none of the endings .csv and .parquet; rename the files if they have one of these "
+        "formats, or convert them"
     )
 
 

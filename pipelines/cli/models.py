@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines.cli import runs as runs_cli
-from tfx_distribute.pipelines.cli.options import OUTPUT, refusing_errors
+from tfx_distribute.pipelines.cli.options import OUTPUT, calm, refusing_errors
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.models import Version
@@ -45,7 +45,7 @@ def rollback(version: str, root: str | None) -> None:
     Later runs compare with it, and do not push again the models that came after it.
     """
     found = _find(root, version)
-    with refusing_errors(), runs_cli.without_logs():
+    with calm():
         from tfx_distribute.pipelines.targets.local import models as models_lib
 
         new = models_lib.roll_back(found)

@@ -139,12 +139,19 @@ def _print_error(text: str) -> None:
 
 
 @contextlib.contextmanager
-def quiet() -> "Iterator[None]":
-    """Hides the messages that TensorFlow and TFX print when they are imported."""
+def calm(show_log: bool = False) -> "Iterator[None]":
+    """Hides what libraries print and log, and ends the program as `refusing_errors`."""
+    import logging
     import os
     import warnings
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    before = logging.root.manager.disable
+    if not show_log:
+        logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), refusing_errors():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -12,9 +12,9 @@ from tfx_distribute.pipelines.cli.options import (
     PARAMETER,
     PIPELINE,
     add_options,
+    calm,
     check_options,
     load,
-    quiet,
     refuse,
     refusing_errors,
 )
@@ -124,7 +124,7 @@ def _compile(target: "RemoteTarget[Any]", module: "Module", enable_cache: bool) 
 
     Prints warnings to standard error.
     """
-    with refusing_errors(), quiet():
+    with calm(show_log=True):  # it warns of files that do not count as part of the module
         package = target.compile(module, enable_cache)
     for warning in (*target.find_warnings(), *(package.warnings if enable_cache else ())):
         click.echo(f"warning: {warning}", err=True)

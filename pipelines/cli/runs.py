@@ -1,6 +1,5 @@
 """Defines the commands for runs that have started: report, and the group `runs`."""
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -14,8 +13,8 @@ from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli.options import (
     OUTPUT,
     add_options,
+    calm,
     check_options,
-    quiet,
     refuse,
     refusing_errors,
     target_option,
@@ -23,7 +22,7 @@ from tfx_distribute.pipelines.cli.options import (
 from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from tfx_distribute.pipelines.targets.local.runs import Run
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns
@@ -50,7 +49,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
     cannot be read, such as a file that was deleted, is named.
     """
     found = find_local(root, run)
-    with without_logs():
+    with calm():
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
         made = report_lib.make(found)
@@ -85,7 +84,7 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
         rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run), run.spans] for run in local]
     else:
         platform = open_platform(target_name, root, options)
-        with refusing_errors(), quiet():
+        with calm():
             remote = platform.list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
         rows = [[run.id, run.name, run.state, *_format_times(run), ""] for run in remote]
@@ -116,13 +115,13 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
         if run is None:
             refuse("RUN: is missing; write an id that `runs list` shows")
         platform = open_platform(target_name, root, options)
-        with refusing_errors(), quiet():
+        with calm():
             remote = platform.get(run)
         click.echo(tables.to_json(dataclasses.asdict(remote)) if output == "json" else _format_remote(remote))
         return
     _check_local(options)
     found = find_local(root, run)
-    with without_logs():
+    with calm():
         from tfx_distribute.pipelines.targets.local import commands as commands_lib
         from tfx_distribute.pipelines.targets.local import comparison
         from tfx_distribute.pipelines.targets.local import report as report_lib
@@ -168,18 +167,22 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
         for name, other in zip(names, found[:number], strict=False):
             if (other.id, other.root) == (run.id, run.root):
                 refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
-    with without_logs():
+    with calm():
         from tfx_distribute.pipelines.targets.local import comparison
 
         read = [comparison.read_metrics(run) for run in found]
-    result = comparison.compare(found, [metrics for metrics, _ in read], [text for _, texts in read for text in texts])
+    result = comparison.compare(found, [metrics for metrics, _ in read])
+    ids, missing = [run.id for run in found], [text for _, texts in read for text in texts]
     if output == "json":
-        click.echo(tables.to_json(dataclasses.asdict(result)))
+        lists = {
+            f"{title}s": [{"name": name, "values": row} for name, row in rows.items()] for title, rows in result.items()
+        }
+        click.echo(tables.to_json({"runs": ids, **lists, "missing": missing}))
         return
-    for title, differences in (("parameter", result.parameters), ("metric", result.metrics)):
-        rows = [[row.name, *map(tables.format_value, row.values)] for row in differences]
-        click.echo(tables.format_table([[title, *result.runs], *rows]) if rows else f"no {title} differs")
-    for text in result.missing:
+    for title, differences in result.items():
+        rows = [[name, *map(tables.format_value, row)] for name, row in differences.items()]
+        click.echo(tables.format_table([[title, *ids], *rows]) if rows else f"no {title} differs")
+    for text in missing:
         click.echo(f"missing: {text}", err=True)
 
 
@@ -239,7 +242,7 @@ def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None
         click.echo(_cancel_local(find_local(root, run)))
         return
     platform = open_platform(target_name, root, options)
-    with refusing_errors(), quiet():
+    with calm():
         platform.cancel(run)
     click.echo(f"{run}: asked to end")
 
@@ -308,22 +311,8 @@ def open_platform(target_name: str, root: str | None, options: "dict[str, Any]")
     if root is not None:
         refuse(f"--root: goes with --target local, not with --target {target_name}")
     check_options(target_class, options)
-    with refusing_errors(), quiet():
+    with calm():
         return target_class.open_runs(options)
-
-
-@contextlib.contextmanager
-def without_logs() -> "Iterator[None]":
-    """Hides what TensorFlow and TFX log while they are loaded and read files."""
-    import logging
-
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with quiet():
-            yield
-    finally:
-        logging.disable(before)
 
 
 def _check_local(options: "dict[str, Any]") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines.cli import runs as runs_cli
-from tfx_distribute.pipelines.cli.options import OUTPUT, add_options, quiet, refusing_errors
+from tfx_distribute.pipelines.cli.options import OUTPUT, add_options, calm
 from tfx_distribute.pipelines.cli.remote import REMOTE_TARGETS, TARGET
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def list_(target_name: str, limit: int, output: str, **options: Any) -> None:
     from tfx_distribute.pipelines.cli import tables
 
     platform = runs_cli.open_platform(target_name, None, options)
-    with refusing_errors(), quiet():
+    with calm():
         found = platform.list_schedules(limit)
     if output == "json":
         click.echo(tables.to_json([dataclasses.asdict(schedule) for schedule in found]))
@@ -49,7 +49,7 @@ def _make_command(change: "ScheduleChange", done: str, text: str) -> click.Comma
     @TARGET
     def command(schedule: str, target_name: str, **options: Any) -> None:
         platform = runs_cli.open_platform(target_name, None, options)
-        with refusing_errors(), quiet():
+        with calm():
             platform.change_schedule(schedule, change)
         click.echo(f"{schedule}: {done}")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tfx_distribute.pipelines.cli import runs as runs_cli
-from tfx_distribute.pipelines.cli.options import PIPELINE, load, refuse, refusing_errors
+from tfx_distribute.pipelines.cli.options import PIPELINE, calm, load, refuse
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def schema() -> None:
 def show(run: str | None, root: str | None) -> None:
     """Prints the schema that a run on this machine has used."""
     found = runs_cli.find_local(root, run)
-    with refusing_errors(), runs_cli.without_logs():
+    with calm():
         from tfx_distribute.pipelines.targets.local import schemas
 
         text = schemas.read(found)
@@ -81,7 +81,7 @@ def _propose(pipeline: str, run: str | None, root: str | None) -> "tuple[Path, s
     if not curated and path.exists():
         refuse(f"{path}: exists; write schema_file: {path.name} under data in {pipeline}")
     found = runs_cli.find_local(str(target.paths.root), run)
-    with refusing_errors(), runs_cli.without_logs():
+    with calm():
         from tfx_distribute.pipelines.targets.local import schemas
 
         before = path.read_text(encoding="utf-8") if curated else ""

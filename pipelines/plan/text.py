@@ -1,8 +1,5 @@
 """Formats a `RunPlan` as text."""
 
-import re
-from typing import Any
-
 import yaml
 
 from tfx_distribute.components.tuner.search import Search
@@ -10,7 +7,6 @@ from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.pipelines.plan.run_plan import DataPlan, RunPlan
 
 BY_MACHINE = "decided by the machine"
-_ADDRESSES = re.compile(r'\[("[^"]+"), (?:"[^"]+", ){2,}("[^"]+")\]')  # four or more of TF_CONFIG
 
 
 def as_text(plan: RunPlan) -> str:
@@ -36,23 +32,12 @@ def as_text(plan: RunPlan) -> str:
         count = f" ({role.num_processes} processes)" if role.num_processes > 1 else ""
         lines += ["", f"{role.role}{count}: {role.does}", f"  runs       {role.command}", f"  writes     {role.writes}"]
     if plan.tf_config:
-        lines += ["", f"TF_CONFIG  {_shorten(plan.tf_config)}"]
+        lines += ["", f"TF_CONFIG  {plan.tf_config}"]
     if plan.warnings:
         lines += ["", *(f"warning: {warning}" for warning in plan.warnings)]
     if plan.launches:
-        lines += ["", "They run as:", yaml.safe_dump(_shorten(plan.launches), sort_keys=False).rstrip()]
+        lines += ["", "They run as:", yaml.safe_dump(plan.launches, sort_keys=False).rstrip()]
     return "\n".join(lines)
-
-
-def _shorten(value: Any) -> Any:
-    """Leaves numbers and addresses out between the first and the last of a list."""
-    if isinstance(value, dict):
-        return {key: _shorten(each) for key, each in value.items()}
-    if isinstance(value, list) and len(value) > 3 and all(isinstance(each, int) for each in value):
-        return f"{value[0]}, ..., {value[-1]}"
-    if isinstance(value, list):
-        return [_shorten(each) for each in value]
-    return _ADDRESSES.sub(r"[\1, ..., \2]", value) if isinstance(value, str) else value
 
 
 def _processes(plan: RunPlan) -> str:

@@ -497,21 +497,21 @@ class PipelineSpec(SpecModel):
         if self.tune is None:
             return self
         search_lib.check(self.tune, self.trainer.hparams)
-        if self.tune.objective.startswith("val_") and "eval" not in self.data.splits:
-            raise ValueError(
-                f"tune.objective: there is no split 'eval', which {self.tune.objective!r} comes from; data.splits has "
-                f"{', '.join(self.data.splits)}; write a split eval, or an objective without val_"
-            )
         if "Tuner" in self.resources:
             raise ValueError("resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead")
         return self
 
     @model_validator(mode="after")
-    def _skew_can_be_computed(self) -> "PipelineSpec":
-        if self.validation.skew and "eval" not in self.data.splits:
-            raise ValueError(
-                f"validate.skew: there is no split 'eval' to compare with; data.splits has {', '.join(self.data.splits)}"
-            )
+    def _has_examples_to_evaluate_on(self) -> "PipelineSpec":
+        settings = {
+            "tune.objective": self.tune and self.tune.objective.startswith("val_"),
+            "validate.skew": self.validation.skew,
+        }
+        for setting, needs_it in settings.items():
+            if needs_it and "eval" not in self.data.splits:
+                raise ValueError(
+                    f"{setting}: needs a split 'eval', and data.splits has {', '.join(self.data.splits)}; write a split eval"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,4 @@
-"""Reads the columns of data files, to choose a first model for them.
-
-Imports TensorFlow for TFRecord files only.
-"""
+"""Reads the columns of data files, to choose a first model for them."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +10,6 @@ from tfx_distribute.components.example_gen import csv_rows
 from tfx_distribute.trainer_module.errors import DataError
 
 MAX_ROWS = 100_000
-_MAX_RECORD_BYTES = 64 << 20  # of all TFRecords that are read, which may be images
 
 
 @dataclass(frozen=True)
@@ -48,11 +44,9 @@ def read(source: str, files: Sequence[Path]) -> list[Column]:
     read("csv", [Path("data.csv")])[0].values  # [3, None, 5]
     ```
 
-    `source` is `csv`, `parquet` or `tfrecord`. Raises a DataError for a file that
-    cannot be read.
+    `source` is `csv` or `parquet`. Raises a DataError for a file that cannot be read.
     """
-    readers = {"csv": _read_csv, "parquet": _read_parquet, "tfrecord": _read_tfrecord}
-    return readers[source]([str(file) for file in files])
+    return (_read_csv if source == "csv" else _read_parquet)([str(file) for file in files])
 
 
 def _open(file: str) -> IO[bytes]:
@@ -105,25 +99,6 @@ def _read_batches(files: Sequence[str]) -> Iterator[Any]:
     for file in files:
         with _open(file) as stream:
             yield from parquet_columns.read(stream, file, 0, 1)
-
-
-def _read_tfrecord(files: Sequence[str]) -> list[Column]:
-    import tensorflow as tf
-
-    from tfx_distribute.components.example_gen import records
-
-    rows: list[dict[str, Any]] = []
-    num_bytes = 0
-    batches = itertools.chain.from_iterable(records.read(file, 0, 1) for file in files)
-    for record in itertools.chain.from_iterable(batches):
-        features = tf.train.Example.FromString(record).features.feature
-        kinds = {name: feature.WhichOneof("kind") for name, feature in features.items()}
-        rows.append({name: _to_value(getattr(features[name], kind).value) for name, kind in kinds.items() if kind})
-        num_bytes += len(record)
-        if len(rows) == MAX_ROWS or num_bytes > _MAX_RECORD_BYTES:
-            break
-    names = sorted({name for row in rows for name in row})
-    return [Column(name, [row.get(name) for row in rows]) for name in names]
 
 
 def _to_value(values: Iterable[Any] | None) -> Any:

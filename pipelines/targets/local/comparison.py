@@ -1,7 +1,7 @@
 """Compares runs on this machine: parameters and metrics that differ."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.pipelines.targets.local.runs import Run
@@ -13,31 +13,15 @@ if TYPE_CHECKING:
 # the model's properties.
 METRIC_PREFIXES = ("training_", "exported_")
 
-
-@dataclass(frozen=True)
-class Difference:
-    """A value that is not the same in all runs; None in a run that does not have it."""
-
-    name: str
-    values: tuple[Any, ...]
+Differences = dict[str, tuple[Any, ...]]  # by name, a value for each run
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Runs side by side: ids, and the parameters and metrics that differ.
+def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]]) -> dict[str, Differences]:
+    """Returns the parameters and metrics that differ, those of each run in a tuple.
 
     Hyperparameters are parameters, too, and metrics are those of the evaluation and of
-    the training. `missing` says what could not be read, and why.
+    the training, as `read_metrics` returns them.
     """
-
-    runs: tuple[str, ...]
-    parameters: tuple[Difference, ...] = ()
-    metrics: tuple[Difference, ...] = ()
-    missing: tuple[str, ...] = field(default=())
-
-
-def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing: Sequence[str] = ()) -> Comparison:
-    """Compares runs, with the metrics of each as `read_metrics` returns them."""
     parameters = [
         {
             **run.parameters,
@@ -47,19 +31,20 @@ def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]], missing
         }
         for run in runs
     ]
-    return Comparison(tuple(run.id for run in runs), find_differences(parameters), find_differences(metrics), tuple(missing))
+    return {"parameter": find_differences(parameters), "metric": find_differences(metrics)}
 
 
-def find_differences(values: Sequence[Mapping[str, Any]]) -> tuple[Difference, ...]:
+def find_differences(values: Sequence[Mapping[str, Any]]) -> Differences:
     """Returns the names whose values are not the same in all mappings.
+
+    A value is None in a mapping that does not have it.
 
     Example:
       >>> find_differences([{"epochs": 1, "seed": 0}, {"epochs": 2, "seed": 0}])
-      (Difference(name='epochs', values=(1, 2)),)
+      {'epochs': (1, 2)}
     """
-    names = dict.fromkeys(name for mapping in values for name in mapping)
-    rows = ((name, tuple(mapping.get(name) for mapping in values)) for name in names)
-    return tuple(Difference(name, row) for name, row in rows if any(value != row[0] for value in row))
+    rows = {name: tuple(each.get(name) for each in values) for name in dict.fromkeys(itertools.chain(*values))}
+    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
 
 
 def read_metrics(run: Run) -> tuple[dict[str, float], tuple[str, ...]]:

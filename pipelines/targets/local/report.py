@@ -86,7 +86,6 @@ def write(report: Report, path: Path) -> None:
 def find_sources(run: Run) -> artifacts.Sources:
     """Returns where the parts of a run's report are."""
     results = run.find("TunerResults")
-    search = results.properties if results else {}
     resolved = [artifact.info for artifact in run.artifacts if artifact.is_resolved]
     return artifacts.Sources(
         statistics=_uri(run, "ExampleStatistics"),
@@ -97,7 +96,7 @@ def find_sources(run: Run) -> artifacts.Sources:
         trials=_uri(run, "TunerResults"),
         blessed=run.blessed,
         unusable_baseline=run.unusable_baseline,
-        objective=(str(search.get("objective", "score")), str(search.get("goal", "max"))),
+        search=results.properties if results else {},
     )
 
 

@@ -1,24 +1,17 @@
-"""Reads the result of a run from ML Metadata and from Evaluator's output.
-
-Nodes that ran and nodes from the cache are treated alike.
-"""
+"""Reads the result of a run from ML Metadata and from Evaluator's output."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import tensorflow_model_analysis as tfma
-from ml_metadata.proto import metadata_store_pb2
-from tfx.orchestration import metadata
 
-from tfx_distribute.components.evaluator.executor import UNUSABLE_BASELINE
 from tfx_distribute.components.pusher import versions
-from tfx_distribute.components.report import thresholds
+from tfx_distribute.components.report import artifacts, thresholds
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
-from tfx_distribute.pipelines.targets.local import stored_artifacts
+from tfx_distribute.pipelines.targets.local.runs import Run
 
 
 @dataclass(frozen=True)
@@ -75,67 +68,24 @@ class RunResult:
     withdrawn: bool = False
 
 
-def read(connection: Any, executions: Mapping[str, int], spec: PipelineSpec) -> RunResult:
-    """Reads the outputs of a run's executions, node -> id.
-
-    `connection` is the connection configuration of the ML Metadata store.
-    """
-    with metadata.Metadata(connection) as handle:
-        outputs = {node: _read_outputs(handle.store, execution) for node, execution in executions.items()}
-    model = outputs["Trainer"]["model"]
-    training = {
-        name: getattr(value, value.WhichOneof("value"))
-        for name, value in sorted(model.custom_properties.items())
-        if name in _TRAINING_PROPERTIES or name.startswith(("training_", "exported_", "time_", "slowest_process"))
-    }
-    blessed: bool | None = None
-    unusable_baseline = ""
+def read(run: Run, spec: PipelineSpec) -> RunResult:
+    """Reads the result of a run of a pipeline that is complete."""
+    model, evaluation, pushed, trials_found = run.model, *map(run.find, ("ModelEvaluation", "PushedModel", "TunerResults"))
+    properties = model.properties if model else {}
     metrics: tuple[MetricResult, ...] = ()
-    if spec.evaluate:
-        if spec.evaluate.has_thresholds:
-            properties = outputs["Evaluator"]["blessing"].custom_properties
-            blessed = properties["blessed"].int_value == 1
-            unusable_baseline = properties[UNUSABLE_BASELINE].string_value
-        metrics = read_metrics(outputs["Evaluator"]["evaluation"].uri, spec.evaluate.metrics)
-    pushed, withdrawn = None, False
-    if spec.push:
-        pushed = stored_artifacts.pushed_folder(outputs["Pusher"]["pushed_model"]) or None
-        withdrawn = pushed is None and model.custom_properties[versions.WITHDRAWN].int_value == 1
-    search = _read_search(outputs["Tuner"]["tuner_results"]) if spec.tune else None
-    return RunResult(training, model.uri, metrics, blessed, unusable_baseline, pushed, search, withdrawn)
-
-
-def _read_search(artifact: Any) -> trials.SearchResult:
-    properties = artifact.custom_properties
-    table = Path(artifact.uri, trials.TABLE_FILE).read_text(encoding="utf-8")
-    return trials.SearchResult(
-        properties["objective"].string_value, properties["goal"].string_value, tuple(trials.from_lines(table))
+    if spec.evaluate and evaluation:
+        metrics = read_metrics(evaluation.info.uri, spec.evaluate.metrics)
+    folder = pushed.properties["pushed_destination"] if pushed and pushed.properties.get("pushed") else None
+    return RunResult(
+        training=dict(sorted(artifacts.training_properties(properties).items())),
+        model=model.info.uri if model else "",
+        metrics=metrics,
+        blessed=run.blessed if spec.evaluate and spec.evaluate.has_thresholds else None,
+        unusable_baseline=run.unusable_baseline,
+        pushed=folder,
+        search=artifacts.read_search(trials_found.info.uri, trials_found.properties) if trials_found else None,
+        withdrawn=folder is None and bool(properties.get(versions.WITHDRAWN)),
     )
-
-
-_OUTPUT_EVENTS = (metadata_store_pb2.Event.OUTPUT, metadata_store_pb2.Event.INTERNAL_OUTPUT)
-_TRAINING_PROPERTIES = (
-    "strategy",
-    "num_workers",
-    "num_replicas",
-    "per_replica_batch_size",
-    "global_batch_size",
-    "train_steps",
-    "train_seconds",
-    "precision",
-    "base_model",
-    "base_model_weights_taken",
-    "base_model_weights_skipped",
-    "base_model_entries_taken",
-    "base_model_entries_new",
-)
-
-
-def _read_outputs(store: Any, execution: int) -> dict[str, Any]:
-    """Returns the output artifacts of an execution by key; the last one of each key."""
-    events = [event for event in store.get_events_by_execution_ids([execution]) if event.type in _OUTPUT_EVENTS]
-    artifacts = {artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
-    return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
 
 
 def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:

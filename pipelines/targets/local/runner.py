@@ -32,7 +32,7 @@ from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import tfx_pipeline
-from tfx_distribute.pipelines.targets.local import beam_processes, results, stored_artifacts
+from tfx_distribute.pipelines.targets.local import beam_processes, results, runs, stored_artifacts
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
@@ -66,7 +66,6 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
 
     `parameters` are runtime parameters; others take their defaults. The listener is
     called before and after each node. A `run_id` of None is the time of its start.
-    `executions` is node -> id of its execution in ML Metadata.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
         self._run_id = run_id
         self._parameters = dict(parameters or {})
         self._listener = listener
-        self.executions: dict[str, int] = {}
 
     def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
         """Runs the nodes one after another, in the order of the pipeline.
@@ -102,15 +100,13 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
             start = time.monotonic()
             try:
                 with _without_watchers():
-                    execution, cached = _launch(node, pipeline, deployment, connection)
+                    cached = _launch(node, pipeline, deployment, connection)
             except KeyboardInterrupt:
                 raise
             # sys.exit(0) in user code is a failure too: the node has not done its work.
             except BaseException as error:
                 logging.exception("%s failed", name)
                 raise NodeError(name, _find_rejection(error)) from error
-            if execution is not None:
-                self.executions[name] = execution
             self._listener(name, time.monotonic() - start, cached)
 
 
@@ -124,8 +120,8 @@ def _find_rejection(error: BaseException) -> str:
 
 def _launch(
     node: pipeline_pb2.PipelineNode, pipeline: pipeline_pb2.Pipeline, deployment: Any, connection: metadata.Metadata
-) -> tuple[int | None, bool]:
-    """Runs a node; returns its execution's id, and True if it took earlier outputs.
+) -> bool:
+    """Runs a node; returns True if it took earlier outputs.
 
     Raises a ConfigurationError if TFX has not run it. TFX only records why, if an input
     is not there or there are several of one.
@@ -141,7 +137,7 @@ def _launch(
         custom_executor_operators=beam_processes.OPERATORS,
     ).launch()
     if execution is None or execution.execution_id is None:
-        return None, False
+        return False
     with connection as opened:
         (stored,) = opened.store.get_executions_by_id([execution.execution_id])
     if stored.last_known_state == metadata_store_pb2.Execution.FAILED:
@@ -149,7 +145,7 @@ def _launch(
         traceback = result.result_message.strip() if result else ""
         reason = traceback.splitlines()[-1] if traceback else "TFX does not say why"
         raise ConfigurationError(f"it was not run: {reason}")
-    return execution.execution_id, stored.last_known_state == metadata_store_pb2.Execution.CACHED
+    return bool(stored.last_known_state == metadata_store_pb2.Execution.CACHED)
 
 
 def run(
@@ -186,7 +182,7 @@ def run(
         )
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
         runner.run(tfx_pipeline.build(spec, module, pipeline_paths, enable_cache))
-        return results.read(connection, runner.executions, spec)
+        return results.read(runs.find([paths.root], paths.run_id), spec)
 
 
 def _check_pushes(connection: Any, name: str, serving: str) -> None:

@@ -173,7 +173,7 @@ def test_mistakes_in_a_search(project, old, new, message):
 def test_a_search_needs_what_it_compares(project):
     splits = PIPELINE.replace("{csv: data}", "{csv: data, splits: {train: 1}}")
     (project / "pipeline.yaml").write_text(splits + TUNE.replace("loss", "val_loss"))
-    assert "tune.objective: there is no split 'eval', which 'val_loss' comes from" in validate(project)[1]
+    assert "tune.objective: needs a split 'eval', and data.splits has train" in validate(project)[1]
     (project / "pipeline.yaml").write_text(PIPELINE + TUNE + "resources: {Tuner: {cpu: 4}}\n")
     assert "resources.Tuner: trials train on the machines of the Trainer" in validate(project)[1]
     hyperband = PIPELINE + TUNE.replace("max_trials: 2", "oracle: hyperband")

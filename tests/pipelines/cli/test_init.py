@@ -198,22 +198,6 @@ def test_parquet():
     assert '"vector": [1.0, 2.5], "flag": [1]' in Path("mine/ask.py").read_text()
 
 
-def test_tfrecord():
-    import tensorflow as tf
-
-    with tf.io.TFRecordWriter("data.tfrecord") as writer:
-        for number in range(8):
-            example = tf.train.Example()
-            example.features.feature["x"].float_list.value.append(number / 3)
-            if number % 2:
-                example.features.feature["count"].int64_list.value.append(number * number)
-            example.features.feature["y"].bytes_list.value.append(TEXTS[number].encode())
-            writer.write(example.SerializeToString())
-    init("mine", "--from", "data.tfrecord", "--label", "y")
-    assert check_written().data.source[0] == "tfrecord"
-    assert constants_of()["NUMBERS"] == ["count", "x"]
-
-
 def test_a_folder_of_files_elsewhere():
     Path("big data").mkdir()
     for number in range(2):
@@ -293,7 +277,7 @@ DATA["break"] = ["a\nb", "c"] * 4
         (("mine", "--from", "data.csv", "--label", "own"), "--label own: nearly every row has a text of its own"),
         (("mine", "--from", "data.csv", "--label", "break"), "--label break: a value has a line break"),
         (("mine", "--from", "data.xlsx", "--label", "x"),
-         "--from: data.xlsx has none of the endings .csv, .parquet and .tfrecord"),
+         "--from: data.xlsx has none of the endings .csv and .parquet"),
         (("mine", "--from", "none.csv", "--label", "x"), "--from: none.csv does not exist"),
         (("mine", "--from", "text.parquet", "--label", "x"), "text.parquet is not a Parquet file"),
         (("mine", "--from", "broken.csv", "--label", "x"), "broken.csv, line 2"),

@@ -215,19 +215,6 @@ def test_what_the_trainer_would_create_as_text(request):
     assert manifest["kind"] == "JobSet"
 
 
-@pytest.mark.parametrize("target", ["local", "kubeflow", "vertex"])
-@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server"])
-def test_a_thousand_workers_fit_a_page(target, strategy, request):
-    file = request.config.rootpath / "examples" / "digits" / f"{target.replace('local', 'pipeline')}.yaml"
-    words = ["plan", str(file), "--target", target, "-p", f"strategy={strategy}", "-p", "num_workers=1000"]
-    output = CliRunner().invoke(main, words).output
-    assert len(output) < 20_000
-    assert re.search(r"worker \((999|1000) processes\): trains", output)
-    if target == "kubeflow":
-        last = 998 if strategy == "multi_worker_mirrored" else 999
-        assert re.search(rf'worker-0-0.digits-0123456789:2222", +\.\.\.,.*worker-{last}-0', output.replace("\n", " "))
-
-
 def test_reduction_servers_are_not_of_this_machine(request):
     file = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
     words = ["strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"]

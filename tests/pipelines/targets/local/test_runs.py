@@ -13,7 +13,6 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.report.data import Curve
 from tfx_distribute.pipelines.targets.local import commands, comparison, report, runs
-from tfx_distribute.pipelines.targets.local.comparison import Difference
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.reporting.history import HistoryRecord
 
@@ -325,15 +324,14 @@ def test_comparison(store):
     metrics, missing = comparison.read_metrics(first)
     assert (metrics, missing) == ({"training_loss": 0.5}, ())
     compared = comparison.compare([first, old], [metrics, {"training_loss": 0.5, "AUC": 0.9}])
-    parameters = [Difference("epochs", (2, 1)), Difference("hparams.units", (32, 16)), Difference("module", ("y", None))]
-    assert compared.parameters == tuple(parameters)
-    assert compared.metrics == (Difference("AUC", (None, 0.9)),)
+    assert compared["parameter"] == {"epochs": (2, 1), "hparams.units": (32, 16), "module": ("y", None)}
+    assert compared["metric"] == {"AUC": (None, 0.9)}
     day = store.artifact("Examples", "data", spans="2026-11-25")
     store.node(SECOND, "CsvExampleGen", State.COMPLETE, {"examples": day})
     model = store.artifact("Model", "model", base_model="models/7")
     store.node(SECOND, "Trainer", State.COMPLETE, {"model": model, "model_run": store.artifact("ModelRun", "run")})
-    differing = comparison.compare([first, runs.find([store.root], SECOND)], [{}, {}]).parameters
-    assert {*differing} > {Difference("spans", (None, "2026-11-25")), Difference("base_model", (None, "models/7"))}
+    differing = comparison.compare([first, runs.find([store.root], SECOND)], [{}, {}])["parameter"]
+    assert (differing["spans"], differing["base_model"]) == ((None, "2026-11-25"), (None, "models/7"))
 
 
 def test_hyperparameters_are_those_that_a_search_has_found(store, tmp_path):
@@ -343,7 +341,7 @@ def test_hyperparameters_are_those_that_a_search_has_found(store, tmp_path):
     store.node(FIRST, "Tuner", State.COMPLETE, {"best_hyperparameters": best})
     first, old = (runs.find([store.root], name) for name in (FIRST, OLD))
     assert first.hparams == report.make(first).hparams == {"units": 64}
-    assert comparison.compare([first, old], [{}, {}]).parameters[1] == Difference("hparams.units", (64, 16))
+    assert comparison.compare([first, old], [{}, {}])["parameter"]["hparams.units"] == (64, 16)
 
 
 def test_tensorboard_folders(store, tmp_path):

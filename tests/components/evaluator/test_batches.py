@@ -249,16 +249,18 @@ def test_metrics_and_slices_are_those_of_tfma(tmp_path):
     assert set(features) == {"a", "b", "several"}
 
 
-@pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_classes_are_those_of_tfma(tmp_path, kind):
+def test_classes_are_those_of_tfma(tmp_path):
     metrics = {"metrics": ["AUC", "Precision", "Recall", "MeanPrediction", "ExampleCount"]}
+    kinds = ["sparse", "dense"]
     specs = [
         {**metrics, "binarize": {"class_ids": {"values": [0, 2]}}},
         {"metrics": ["Precision", "Recall"], "binarize": {"top_k_list": {"values": [2]}, "k_list": {"values": [1]}}},
         {**metrics, "aggregate": {"micro_average": True}},
         {"metrics": ["AUC"], "aggregate": {"macro_average": True, "class_weights": {"0": 1.0, "1": 2.0}}},
     ]
-    compare(tmp_path, make_config(specs, SLICES[:1], example_weight_key="weight"), make_batches([kind]))
+    by_kind = [{**spec, "output_names": [kind]} for spec in specs for kind in kinds]
+    config = make_config(by_kind, SLICES[:1], **keys("label", kinds), **keys("example_weight", kinds[:1]))
+    compare(tmp_path, config, make_batches(kinds))
 
 
 def test_changes_against_a_baseline_and_thresholds(tmp_path):

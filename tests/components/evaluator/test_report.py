@@ -35,7 +35,12 @@ def artifact(kind: type[types.Artifact], folder: Path) -> list[types.Artifact]:
 
 def test_outputs_are_declared_with_a_report_only():
     statistics = types.Channel(type=standard_artifacts.ExampleStatistics)
-    assert set(evaluator(statistics=statistics).inputs) == {"examples", "model"}
+    without = evaluator(statistics=statistics)
+    assert (without.id, set(without.inputs), set(without.outputs)) == (
+        "Evaluator",
+        {"examples", "model"},
+        {"evaluation", "blessing"},
+    )
     component = evaluator(report="digits", statistics=statistics)
     assert set(component.inputs) == {"examples", "model", "statistics"}
     types_of = {name: channel.type.TYPE_NAME for name, channel in component.outputs.items()}

@@ -155,15 +155,6 @@ def cannot_rename(source, target):
     raise OSError(errno.EMFILE, "Too many open files", source)
 
 
-def test_a_mounted_bucket_is_pushed_to_as_a_bucket(model, serving, monkeypatch):
-    """Renaming a folder fails there."""
-
-    monkeypatch.setattr(os, "rename", cannot_rename)
-    version = publishing.publish(str(model), str(serving))
-    assert os.listdir(serving) == [version]
-    assert pushing.contents(serving / version) == pushing.contents(model)
-
-
 def test_a_push_to_object_storage_that_fails_leaves_nothing(model, serving, monkeypatch):
     def fail(source, target):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")

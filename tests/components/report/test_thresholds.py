@@ -13,11 +13,9 @@ from tensorflow_model_analysis.evaluators import metrics_validator
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as writer
-from tfx import types
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
-from tfx_distribute.components import Evaluator
 from tfx_distribute.components.evaluator import executor
 from tfx_distribute.components.report import evaluation as report_evaluation
 from tfx_distribute.components.report import thresholds
@@ -74,6 +72,8 @@ NO_WORSE = Metric(change=Change(absolute=0.0, higher_is_better=False))
 BETTER = Metric(change=Change(absolute=0.0))
 RELATIVE = Metric(change=Change(relative=0.1))
 RELATIVE_LOSS = Metric(change=Change(relative=-0.1, higher_is_better=False))
+AT_MOST_5_PERCENT_LOWER = Metric(change=Change(relative=-0.05))
+AT_MOST_5_PERCENT_HIGHER = Metric(change=Change(relative=0.05, higher_is_better=False))
 BOTH = Metric(upper_bound=1.0, change=Change(absolute=0.0, higher_is_better=False))
 
 
@@ -112,20 +112,7 @@ def test_baseline_that_is_not_finite_is_ignored(metric, value, ok, baseline):
         (RELATIVE_LOSS, 0.0, 0.0, True),
         (Metric(change=Change(absolute=0.2, relative=0.1)), 0.1, 0.0, False),
         (Metric(change=Change(absolute=0.2, relative=0.1)), 0.3, 0.0, True),
-    ],
-)
-def test_finite_metrics_are_compared(metric, value, baseline, ok):
-    verdict = judge(metric, {(): value}, {(): baseline})
-    assert (verdict.validation.validation_ok, verdict.unusable, verdict.unusable_baseline) == (ok, (), "")
-
-
-AT_MOST_5_PERCENT_LOWER = Metric(change=Change(relative=-0.05))
-AT_MOST_5_PERCENT_HIGHER = Metric(change=Change(relative=0.05, higher_is_better=False))
-
-
-@pytest.mark.parametrize(
-    ("metric", "value", "baseline", "ok"),
-    [
+        # A change is relative to the magnitude.
         (AT_MOST_5_PERCENT_LOWER, -0.55, -0.5, False),
         (AT_MOST_5_PERCENT_LOWER, -0.52, -0.5, True),
         (AT_MOST_5_PERCENT_LOWER, -0.1, 0.5, False),
@@ -137,7 +124,7 @@ AT_MOST_5_PERCENT_HIGHER = Metric(change=Change(relative=0.05, higher_is_better=
         (Metric(upper_bound=-0.8, change=Change(relative=0.1)), -0.7, -1.0, False),
     ],
 )
-def test_relative_change_is_a_fraction_of_the_magnitude(metric, value, baseline, ok):
+def test_finite_metrics_are_compared(metric, value, baseline, ok):
     verdict = judge(metric, {(): value}, {(): baseline})
     assert (verdict.validation.validation_ok, verdict.unusable, verdict.unusable_baseline) == (ok, (), "")
     on_slice = judge(metric, {(): baseline + 0.2 * abs(baseline), SMALL: value}, {(): baseline, SMALL: baseline})
@@ -448,13 +435,3 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
 def test_failures_have_the_difference_if_it_is_why(metric, expected):
     verdict = judge(metric, {(): 0.5, SMALL: 0.25}, {(): 0.75, SMALL: 0.75})
     assert thresholds.read_failures(verdict.validation) == expected
-
-
-def test_component_takes_the_place_of_tfxs():
-    evaluator = Evaluator(
-        examples=types.Channel(type=standard_artifacts.Examples),
-        model=types.Channel(type=standard_artifacts.Model),
-        eval_config=config(UPPER),
-    )
-    assert evaluator.id == "Evaluator"
-    assert set(evaluator.outputs) == {"evaluation", "blessing"}

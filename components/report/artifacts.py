@@ -6,7 +6,7 @@ A part that cannot be read is left out, and the report says why.
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from absl import logging

@@ -1,12 +1,12 @@
 """Defines fixtures of end-to-end tests."""
 
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 
 import grpc
 import pytest
+from running import free_port
 
 
 @pytest.fixture
@@ -15,8 +15,7 @@ def prism() -> Iterator[str]:
     program = os.environ.get("PRISM")
     if not program:
         pytest.skip("PRISM names no program of Beam's portable runner")
-    with socket.create_server(("localhost", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     endpoint = f"localhost:{port}"
     process = subprocess.Popen(
         [program, f"-job_port={port}", "-serve_http=false"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

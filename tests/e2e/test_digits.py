@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 from doc_examples import python_blocks
+from tf_examples import make_example
 
 pytestmark = pytest.mark.e2e
 
@@ -104,12 +105,7 @@ def assert_serves(model: Path) -> None:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    requests = [
-        tf.train.Example(
-            features=tf.train.Features(feature={"pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels))})
-        ).SerializeToString()
-        for pixels in digits.data[:200]
-    ]
+    requests = [make_example(pixels=pixels) for pixels in digits.data[:200]]
     loaded = tf.saved_model.load(str(model))
     assert set(loaded.signatures) == {"serving_default", "transform_features"}
     probabilities = loaded.signatures["serving_default"](tf.constant(requests))["outputs"].numpy()

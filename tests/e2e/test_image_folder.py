@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_examples import make_example
 
 pytestmark = pytest.mark.e2e
 
@@ -64,9 +65,8 @@ def test_a_folder_of_images(command, tmp_path):
     (vocabulary,) = model.rglob("assets/label")
     labels = vocabulary.read_text().split()
     assert sorted(labels) == sorted(NAMES)
-    example = tf.train.Example()
-    example.features.feature["image"].bytes_list.value.append(tf.io.encode_png(pixels[2]).numpy())
-    answer = tf.saved_model.load(str(model)).signatures["serving_default"](tf.constant([example.SerializeToString()]))
+    request = make_example(image=tf.io.encode_png(pixels[2]).numpy())
+    answer = tf.saved_model.load(str(model)).signatures["serving_default"](tf.constant([request]))
     assert labels[np.argmax(answer["outputs"])] == NAMES[digits.target[2]]
 
     (tmp_path / "data" / "two" / "broken.jpg").write_bytes(b"not an image")

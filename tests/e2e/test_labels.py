@@ -3,6 +3,8 @@
 import shutil
 
 import pytest
+import tensorflow as tf
+from tf_examples import make_example
 
 pytestmark = pytest.mark.e2e
 
@@ -70,9 +72,5 @@ def test_two_labels(command, request, tmp_path):
     assert run.code == 0, run.output
     assert run.output.count("  met") == 3
     (model,) = (tmp_path / "runs" / "two-labels" / "serving").iterdir()
-    import tensorflow as tf
-
-    feature = {"pixels": tf.train.Feature(float_list=tf.train.FloatList(value=[0.0] * 64))}
-    request = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-    outputs = tf.saved_model.load(str(model)).signatures["serving_default"](tf.constant([request]))
+    outputs = tf.saved_model.load(str(model)).signatures["serving_default"](tf.constant([make_example(pixels=[0.0] * 64)]))
     assert {name: value.shape.as_list() for name, value in outputs.items()} == {"number": [1, 10], "even": [1, 1]}

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_examples import make_example
 
 pytestmark = pytest.mark.e2e
 
@@ -66,14 +67,6 @@ def write(folder):
     (folder / "reviews.csv").write_text("\n".join(["text,stars,author,verdict", *rows, ""]))
 
 
-def request(text: str, **stars: int) -> bytes:
-    example = tf.train.Example()
-    example.features.feature["text"].bytes_list.value.append(text.encode())
-    for name, value in stars.items():
-        example.features.feature[name].int64_list.value.append(value)
-    return example.SerializeToString()
-
-
 def test_a_pushed_model_answers_without_label_gaps_and_company(command, tmp_path):
     write(tmp_path / "data")
     (tmp_path / "model.py").write_text(MODEL)
@@ -94,9 +87,9 @@ def test_a_pushed_model_answers_without_label_gaps_and_company(command, tmp_path
     def ask(*requests: bytes) -> list[float]:
         return serve(examples=tf.constant(requests))["outputs"].numpy()[:, 0].tolist()
 
-    (alone,) = ask(request("bad film"))
-    with_long = ask(request("bad film"), request("great " * 500, stars=3))
+    (alone,) = ask(make_example(text="bad film"))
+    with_long = ask(make_example(text="bad film"), make_example(text="great " * 500, stars=3))
     assert with_long[0] == pytest.approx(alone, rel=1e-5)
-    assert ask(request("bad film", stars=0))[0] == pytest.approx(alone, rel=1e-5), "a missing number is 0"
-    good, bad = ask(request("good film"), request("dull film"))
+    assert ask(make_example(text="bad film", stars=0))[0] == pytest.approx(alone, rel=1e-5), "a missing number is 0"
+    good, bad = ask(make_example(text="good film"), make_example(text="dull film"))
     assert abs(good - bad) > 0.5

@@ -30,6 +30,15 @@ def fault(cluster: TrainingCluster, kind: str, task: str = "chief-0", **more: ob
     return {**cluster.job.hparams, "fault": kind, "fault_task": task, "fault_file": str(cluster.folder / "struck"), **more}
 
 
+def several(cluster: TrainingCluster, faults: list[dict[str, object]]) -> dict[str, object]:
+    """Returns hparams that inject several faults of `fault`, one after the other."""
+    files = [str(cluster.folder / f"struck-{number}") for number in range(len(faults))]
+    return {
+        **cluster.job.hparams,
+        "faults": [{**each, "fault_file": file} for each, file in zip(faults, files, strict=True)],
+    }
+
+
 def can_be_struck(cluster: TrainingCluster) -> TrainingCluster:
     """Gives the cluster's job a module that injects faults; returns the cluster.
 

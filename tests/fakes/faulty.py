@@ -1,6 +1,6 @@
-"""A user's module: the digits model with a callback that injects a fault once.
+"""A user's module: the digits model with a callback that injects faults once.
 
-The fault hits one process of the cluster, at a training step or during a save.
+A fault hits one process of the cluster, at a training step or during a save.
 
 hparams:
   fault: A key of FAULTS.
@@ -8,6 +8,7 @@ hparams:
   fault_step: The training step after which to inject the fault.
   fault_save: Instead, the number of the save after which to inject it, from 1.
   fault_file: A file that records that the fault was injected.
+  faults: Instead of all these, a list of several faults, each with these keys.
   slow_epochs: Numbers of epochs, from 0, that end with a second of waiting, so that
     another process can react to a report before the next steps.
 """
@@ -95,4 +96,5 @@ class Wait(tf.keras.callbacks.Callback):
 
 def callbacks(context):
     waits = [Wait(context.hparams["slow_epochs"])] if "slow_epochs" in context.hparams else []
-    return [*waits, *([Fault(context.hparams)] if "fault" in context.hparams else [])]
+    faults = context.hparams.get("faults", [context.hparams] if "fault" in context.hparams else [])
+    return [*waits, *map(Fault, faults)]

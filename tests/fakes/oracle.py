@@ -27,7 +27,6 @@ import json
 import os
 import pickle
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -37,6 +36,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import kind_exceptions
+from running import free_ports
 
 # Strategy -> parameters of its distribution, on one machine without GPUs.
 STRATEGIES = {
@@ -560,14 +560,6 @@ def wait(pids: list[int], seconds: float = LIMIT_SECONDS) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-
-
-def free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ def write_examples(folder: Path):
     """
     import numpy as np
     import tensorflow as tf
+    import tf_examples
 
     from tfx_distribute.trainer_module.job.training_job import Split, TrainingData
 
@@ -25,41 +26,26 @@ def write_examples(folder: Path):
 
     def example(number: int) -> bytes:
         x = random.normal(size=4)
-        features = {
-            "x": tf.train.FloatList(value=x),
-            "z": tf.train.FloatList(value=random.normal(size=2)),
-            "spike": tf.train.FloatList(value=[float(number == 3)]),
-            "y": tf.train.FloatList(value=[x.sum() + 0.1 * random.normal()]),
-            "ids": tf.train.Int64List(value=random.integers(0, 20, 3)),
-            "words": tf.train.Int64List(value=random.integers(0, 20, number % 7)),
-            "rows": tf.train.Int64List(value=random.integers(0, 20, number % 5)),
-            "hot": tf.train.FloatList(value=np.eye(3)[number % 3]),
-            "weight": tf.train.FloatList(value=[0.5 + number % 4]),
-            "png": tf.train.BytesList(value=[encode_png(x)]),
-            "text": tf.train.BytesList(value=[" ".join(f"word{word}" for word in range(number % 5)).encode()]),
-        }
-        list_types = {
-            "ids": "int64_list",
-            "words": "int64_list",
-            "rows": "int64_list",
-            "png": "bytes_list",
-            "text": "bytes_list",
-        }
-        feature = {name: tf.train.Feature(**{list_types.get(name, "float_list"): value}) for name, value in features.items()}
-        return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+        return tf_examples.make_example(
+            x=x,
+            z=random.normal(size=2),
+            spike=float(number == 3),
+            y=x.sum() + 0.1 * random.normal(),
+            ids=random.integers(0, 20, 3),
+            words=random.integers(0, 20, number % 7),
+            rows=random.integers(0, 20, number % 5),
+            hot=np.eye(3)[number % 3],
+            weight=0.5 + number % 4,
+            png=encode_png(x),
+            text=" ".join(f"word{word}" for word in range(number % 5)),
+        )
 
     splits = {}
     for name, count in EXAMPLES.items():
-        with tf.io.TFRecordWriter(str(folder / name)) as writer:
-            for number in range(count):
-                writer.write(example(number))
+        tf_examples.write_examples(folder / name, map(example, range(count)))
         splits[name] = Split((str(folder / name),), count)
     sizes = {"x": 4, "z": 2, "spike": 1, "y": 1, "ids": 3, "hot": 3, "weight": 1}
-    schema = "".join(
-        f'feature {{ name: "{name}" type: {"INT" if name == "ids" else "FLOAT"} presence {{ min_fraction: 1 }} '
-        f"shape {{ dim {{ size: {size} }} }} }}\n"
-        for name, size in sizes.items()
-    )
+    schema = tf_examples.make_schema(**{name: ("INT" if name == "ids" else "FLOAT", size) for name, size in sizes.items()})
     schema += 'feature { name: "words" type: INT }\nfeature { name: "rows" type: INT }\n'
     schema += (
         'tensor_representation_group { key: "" value { tensor_representation { key: "rows" value { ragged_tensor {\n'

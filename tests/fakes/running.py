@@ -40,8 +40,14 @@ def training_processes(server_pid: int) -> dict[str, int]:
 
 
 def free_port() -> int:
-    with socket.create_server(("localhost", 0)) as server:
-        return int(server.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns unused ports of loopback."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(server.getsockname()[1]) for server in servers]
 
 
 def wait_until(condition, seconds=20.0):

@@ -22,11 +22,6 @@ from tfx_distribute.trainer_module.reporting.progress import Progress
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-DIGITS_SCHEMA = """
-feature { name: "pixels" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }
-feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
-"""
-
 
 def write_digits(folder: Path) -> TrainingData:
     """Writes scikit-learn's digits as TFRecords, with a schema.
@@ -34,25 +29,20 @@ def write_digits(folder: Path) -> TrainingData:
     1,400 are for training, 397 are held out.
     """
     import numpy as np
-    import tensorflow as tf
     from sklearn.datasets import load_digits
+    from tf_examples import make_example, make_schema, write_examples
 
     digits = load_digits()
     # scikit-learn has them in the order of their writers.
     order = np.random.default_rng(0).permutation(len(digits.target))
 
     def write(name: str, rows: np.ndarray) -> Split:
-        with tf.io.TFRecordWriter(str(folder / f"{name}.gz"), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
-            for pixels, digit in zip(digits.data[rows] / 16.0, digits.target[rows], strict=True):
-                features = {
-                    "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels)),
-                    "digit": tf.train.Feature(int64_list=tf.train.Int64List(value=[digit])),
-                }
-                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+        pairs = zip(digits.data[rows] / 16.0, digits.target[rows], strict=True)
+        write_examples(folder / f"{name}.gz", (make_example(pixels=pixels, digit=digit) for pixels, digit in pairs), "GZIP")
         return Split((str(folder / f"{name}.gz"),), len(rows))
 
     schema = folder / "schema.pbtxt"
-    schema.write_text(DIGITS_SCHEMA)
+    schema.write_text(make_schema(pixels=("FLOAT", 64), digit=("INT", 1)))
     return TrainingData(
         train=write("train", order[:1400]),
         eval=write("eval", order[1400:]),

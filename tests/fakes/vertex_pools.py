@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import IO
 
 from forked import ForkedProcess, ForkedProcesses
 from google.cloud.aiplatform_v1 import types
+from running import free_ports
 
 POLL_SECONDS = 0.03
 REDUCTION_SERVER = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
@@ -55,7 +55,9 @@ class PoolJob(threading.Thread):
             for number, pool in enumerate(spec.worker_pool_specs)
             for index in range(pool.replica_count)
         }
-        addresses = dict(zip(self._containers, _free_addresses(len(self._containers)), strict=True))
+        # In place of machines and their port 2222.
+        ports = free_ports(len(self._containers))
+        addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self._containers, ports, strict=True)}
         cluster: dict[str, list[str]] = {}
         for replica, address in addresses.items():
             cluster.setdefault(_role(replica), []).append(address)
@@ -128,15 +130,6 @@ class PoolJob(threading.Thread):
 
 def _role(replica: str) -> str:
     return ROLES[int(replica.removeprefix("workerpool")[0])]
-
-
-def _free_addresses(count: int) -> list[str]:
-    """Returns unused loopback addresses, in place of machines and their port 2222."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
 def start_process(arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], forked: Forked) -> Process:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from beam_arguments import IN_MEMORY
+from tf_examples import make_example, make_schema, write_examples
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
@@ -47,20 +48,12 @@ def callbacks(context):
 
 def serialized(**features: np.ndarray) -> list[bytes]:
     """Returns one serialized tf.Example for each row."""
-    examples = []
-    for row in zip(*features.values(), strict=True):
-        example = tf.train.Example()
-        for name, values in zip(features, row, strict=True):
-            kind = {"O": "bytes_list", "i": "int64_list"}.get(values.dtype.kind, "float_list")
-            getattr(example.features.feature[name], kind).value.extend(values)
-        examples.append(example.SerializeToString())
-    return examples
+    rows = zip(*features.values(), strict=True)
+    return [make_example(**dict(zip(features, row, strict=True))) for row in rows]
 
 
 def write(folder: Path, columns: dict[str, np.ndarray]) -> Split:
-    with tf.io.TFRecordWriter(str(folder / "examples")) as writer:
-        for example in serialized(**columns):
-            writer.write(example)
+    write_examples(folder / "examples", serialized(**columns))
     return Split((str(folder / "examples"),), 3)
 
 
@@ -79,12 +72,8 @@ def preprocessing_fn(inputs):
 
 def untransformed(folder: Path, columns: dict[str, np.ndarray]) -> TrainingData:
     """Writes examples and their schema."""
-    (folder / "schema.pbtxt").write_text(
-        "".join(
-            f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: {size} }} }} }}\n'
-            for name, size in ((name, values.shape[1]) for name, values in columns.items())
-        )
-    )
+    schema = make_schema(**{name: ("FLOAT", values.shape[1]) for name, values in columns.items()})
+    (folder / "schema.pbtxt").write_text(schema)
     return TrainingData(write(folder, columns), None, "label", None, str(folder / "schema.pbtxt"))
 
 

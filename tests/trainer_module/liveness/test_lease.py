@@ -89,25 +89,15 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, forked_trainings,
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize(
-    ("distribution", "roles"),
-    [
-        (Distribution("multi_worker_mirrored", num_workers=2), ("worker",)),
-        (Distribution("parameter_server", num_workers=1), ("ps", "chief")),
-    ],
-    ids=["without the chief", "without the worker"],
-)
-def test_processes_whose_peers_have_no_machine_leave_when_nobody_follows(
-    cluster, forked_trainings, tmp_path, distribution, roles
-):
+def test_processes_whose_peers_have_no_machine_leave_when_nobody_follows(cluster, forked_trainings, tmp_path):
     """Until then they wait: a limit of their own would fail the training."""
     settings = (
         "from tfx_distribute.trainer_module import timeouts; timeouts.CHIEF_COMES_SECONDS = 1.0; "
         "timeouts.ABANDONED_SECONDS, timeouts.AFTER_CHIEF_SECONDS = 5.0, 2.0"
     )
-    with SingleProcesses(
-        forked_trainings, replace(cluster.job, distribution=distribution), tmp_path, has_lease=True
-    ) as processes:
+    roles = ("ps", "chief")
+    job = replace(cluster.job, distribution=Distribution("parameter_server", num_workers=1))
+    with SingleProcesses(forked_trainings, job, tmp_path, has_lease=True) as processes:
         for role in roles:
             processes.start(role, settings)
         assert processes.wait(120) == dict.fromkeys(roles, exit_codes.ABANDONED), [*map(processes.output, roles)]

@@ -1,5 +1,6 @@
 """Trains many kinds of models and tasks that users write, in both Keras versions."""
 
+import numpy as np
 import pytest
 
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
@@ -33,9 +34,6 @@ class Model(tf.keras.Model):
 
     def call(self, features, training=False):
         return self.head(self.hidden(features["pixels"]))
-
-def build_model(context):
-    return compiled(Model())
 
 class Unbuilt(Task):
     def __init__(self, context):
@@ -84,15 +82,15 @@ def train(cluster, request):
     return train
 
 
-# The oracle has such models, except on a mesh, and no such task.
+# The oracle has such models, except on a mesh, which builds them as those of tasks.
 @pytest.mark.parametrize(
-    ("distribution", "keras_version", "function"),
-    [(MIRRORED, 3, "Unbuilt"), (SERVERS, 2, "Unbuilt"), (MESH, 2, "Unbuilt"), (MESH, 2, "build_model")],
+    ("distribution", "keras_version"),
+    [(MIRRORED, 3), (SERVERS, 2), (MESH, 2)],
     ids=lambda value: getattr(value, "strategy", value),
 )
-def test_model_that_is_built_by_its_first_batch(train, cluster, distribution, keras_version, function):
+def test_model_that_is_built_by_its_first_batch(train, cluster, distribution, keras_version):
     """It learns, and there is one export."""
-    result = train(UNBUILT, function, distribution, TrainingOptions(32, epochs=5, keras_version=keras_version))
+    result = train(UNBUILT, "Unbuilt", distribution, TrainingOptions(32, epochs=5, keras_version=keras_version))
     assert result.metrics["val_accuracy"] > 0.9
     assert (cluster.model / "saved_model.pb").is_file()
     assert list(cluster.folder.glob("model*")) == [cluster.model]
@@ -110,27 +108,25 @@ def test_callback_can_stop_after_a_batch(train, cluster):
 )
 def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distribution, keras_version):
     """Inputs are found by name, even next to text, sparse and ragged features."""
-    import tensorflow as tf
     from sklearn.datasets import load_digits
+    from tf_examples import make_example, make_schema, write_examples
 
     digits = load_digits()
-    with tf.io.TFRecordWriter(str(tmp_path / "many")) as writer:
-        for pixels, digit in zip(digits.data / 16.0, digits.target, strict=True):
-            features = {
-                "pixels": tf.train.Feature(float_list=tf.train.FloatList(value=pixels)),
-                "a_noise": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5] * 64)),
-                "words": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"text"])),
-                "rows": tf.train.Feature(int64_list=tf.train.Int64List(value=[1] * (digit % 3))),
-                "more": tf.train.Feature(int64_list=tf.train.Int64List(value=[1] * (digit % 3))),
-                "digit": tf.train.Feature(int64_list=tf.train.Int64List(value=[digit])),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    examples = (
+        make_example(
+            pixels=pixels,
+            a_noise=[0.5] * 64,
+            words="text",
+            rows=np.ones(digit % 3, int),
+            more=np.ones(digit % 3, int),
+            digit=digit,
+        )
+        for pixels, digit in zip(digits.data / 16.0, digits.target, strict=True)
+    )
+    write_examples(tmp_path / "many", examples)
+    schema = make_schema(pixels=("FLOAT", 64), a_noise=("FLOAT", 64), words=("BYTES", 1), digit=("INT", 1))
     (tmp_path / "many.pbtxt").write_text(
-        'feature { name: "pixels" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }\n'
-        'feature { name: "a_noise" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 64 } } }\n'
-        'feature { name: "words" type: BYTES presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
-        'feature { name: "rows" type: INT }\nfeature { name: "more" type: INT }\n'
-        'feature { name: "digit" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
+        schema + 'feature { name: "rows" type: INT }\nfeature { name: "more" type: INT }\n'
         'tensor_representation_group { key: "" value { tensor_representation { key: "rows" value { ragged_tensor {\n'
         '  feature_path { step: "rows" } } } } } }\n'
     )

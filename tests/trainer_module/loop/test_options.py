@@ -21,11 +21,10 @@ ONE = Distribution("one_device", accelerator_type="cpu")
 MIRRORED = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2)
 WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
 SERVERS = Distribution("parameter_server", num_workers=2, num_parameter_servers=2, accelerator_type="cpu")
-MESH = Distribution("model_parallel", mesh="1x2", layout_rules="kernel = unsharded, model", accelerator_type="cpu")
 
 
 def test_jit_compile_changes_speed_only(cluster):
-    plain, compiled = (cluster.train(WORKERS, TrainingOptions(32, train_steps=20, jit_compile=jit)) for jit in (False, True))
+    plain, compiled = (cluster.train(ONE, TrainingOptions(32, train_steps=20, jit_compile=jit)) for jit in (False, True))
     assert compiled.metrics == pytest.approx(plain.metrics, rel=1e-3)
 
 
@@ -88,7 +87,7 @@ def test_training_steps_in_epochs(cluster, distribution):
 
 
 def test_a_training_that_diverges_says_so_once(cluster):
-    cluster.train(WORKERS, TrainingOptions(32, epochs=3), hparams={**DIGITS, "learning_rate": 1e38})
+    cluster.train(ONE, TrainingOptions(32, epochs=3), hparams={**DIGITS, "learning_rate": 1e38})
     (message,) = cluster.messages()
     assert re.fullmatch(r"the loss is (nan|inf) after epoch \d: the training has diverged", message)
 
@@ -204,11 +203,6 @@ def network(context):
     x = tf.keras.Input((1,), name="x")
     return tf.keras.Model({"x": x}, tf.keras.layers.Dense(1, kernel_initializer="ones")(x))
 
-def build_model(context):
-    model = network(context)
-    model.compile(tf.keras.optimizers.SGD(0.0, momentum=0.9), loss="mse", weighted_metrics=["mae"])
-    return model
-
 class Weighted(Task):
     def __init__(self, context):
         self.model = network(context)
@@ -223,18 +217,11 @@ class Weighted(Task):
 
 def write_weighted_examples(folder):
     """Writes examples with labels of 1 to 4, and weights of 0, 1, 0 and 3."""
-    import tensorflow as tf
+    from tf_examples import make_example, make_schema, write_examples
 
-    with tf.io.TFRecordWriter(str(folder / "weighted")) as writer:
-        for error, weight in zip((1.0, 2.0, 3.0, 4.0), (0.0, 1.0, 0.0, 3.0), strict=True):
-            values = {"x": 0.0, "y": error, "w": weight}
-            feature = {name: tf.train.Feature(float_list=tf.train.FloatList(value=[v])) for name, v in values.items()}
-            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-    schema = "\n".join(
-        f'feature {{ name: "{name}" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: 1 }} }} }}'
-        for name in ("x", "y", "w")
-    )
-    (folder / "weighted.pbtxt").write_text(schema)
+    pairs = zip((1.0, 2.0, 3.0, 4.0), (0.0, 1.0, 0.0, 3.0), strict=True)
+    write_examples(folder / "weighted", (make_example(x=0.0, y=error, w=weight) for error, weight in pairs))
+    (folder / "weighted.pbtxt").write_text(make_schema(**dict.fromkeys("xyw", ("FLOAT", 1))))
     split = Split((str(folder / "weighted"),), 4)
     return TrainingData(split, split, "y", None, str(folder / "weighted.pbtxt"))
 
@@ -254,12 +241,7 @@ def test_examples_of_a_task_count_by_their_weight(cluster, tmp_path):
     assert (result.metrics["loss"], result.metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(13.0))
 
 
-@pytest.mark.parametrize(
-    ("function", "distribution", "batch"),
-    [("build_model", MIRRORED, 2), ("Weighted", MIRRORED, 2), ("build_model", MESH, 4)],
-    ids=["model", "task", "mesh"],
-)
-def test_examples_count_by_the_weight_of_their_class(cluster, tmp_path, distribution, batch, function):
+def test_examples_of_a_task_count_by_the_weight_of_their_class(cluster, tmp_path):
     """Trains on the same examples. As in `fit`, an evaluation has no class weights."""
     data = write_weighted_examples(tmp_path)
     (tmp_path / "weighted_model.py").write_text(
@@ -268,14 +250,13 @@ def test_examples_count_by_the_weight_of_their_class(cluster, tmp_path, distribu
 
     def train(class_weight, data):
         return cluster.train(
-            Distribution(**{**vars(distribution), "layout_rules": ""}),
-            TrainingOptions(batch, epochs=1, class_weight=class_weight),
-            module=UserModule(f"weighted_model.{function}", (str(tmp_path),)),
+            MIRRORED,
+            TrainingOptions(2, epochs=1, class_weight=class_weight),
+            module=UserModule("weighted_model.Weighted", (str(tmp_path),)),
             data=data,
         ).metrics
 
-    if distribution is MIRRORED:
-        metrics = train("1: 0, 3: 0, 4: 3", data)
-        assert (metrics["loss"], metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(7.5))
+    metrics = train("1: 0, 3: 0, 4: 3", data)
+    assert (metrics["loss"], metrics["val_loss"]) == (pytest.approx(13.0), pytest.approx(7.5))
     metrics = train("{2: 0}", replace(data, example_weight="w"))
     assert (metrics["loss"], metrics["val_loss"]) == (pytest.approx(12.0), pytest.approx(13.0))

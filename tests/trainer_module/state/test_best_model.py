@@ -60,7 +60,6 @@ def callbacks(context):
 STRATEGIES = [
     Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"),
     Distribution("parameter_server", num_parameter_servers=2, partition_min_bytes=1024, accelerator_type="cpu"),
-    Distribution("model_parallel", mesh="1x2", layout_rules="kernel = unsharded, model", accelerator_type="cpu"),
 ]
 
 

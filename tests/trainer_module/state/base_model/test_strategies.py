@@ -134,8 +134,9 @@ def keras_files(tmp_path_factory, digits, fork_server) -> tuple[Path, dict[str, 
     return cluster.folder, weights_of(cluster.model)
 
 
-@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server", "model_parallel"])
-@pytest.mark.parametrize("name", ["base.keras", "base.weights.h5"])
+@pytest.mark.parametrize(
+    ("name", "strategy"), [("base.keras", "multi_worker_mirrored"), ("base.weights.h5", "model_parallel")]
+)
 def test_strategies_start_from_keras_files(cluster, keras_files, strategy, name):
     folder, expected = keras_files
     options = TrainingOptions(16, train_steps=1)
@@ -158,13 +159,11 @@ def build_model(context):
 """
 
 
-@pytest.mark.parametrize("strategy", ["multi_worker_mirrored", "parameter_server", "model_parallel"])
-def test_new_layers_are_trained_on_frozen_ones(cluster, bases, strategy):
+def test_new_layers_are_trained_on_frozen_ones(cluster, bases):
     (cluster.folder / "new_head.py").write_text(NEW_HEAD)
     module = UserModule("new_head.build_model", (str(cluster.folder),))
-    distribution = replace(SHAPES[strategy], layout_rules="dense/kernel = unsharded, model" if "model" in strategy else "")
     result = cluster.train(
-        distribution,
+        replace(SHAPES["model_parallel"], layout_rules="dense/kernel = unsharded, model"),
         TrainingOptions(16, epochs=4),
         module=module,
         base_model=str(bases[2]),
@@ -195,20 +194,18 @@ def callbacks(context):
 """
 
 
-@pytest.mark.parametrize("keras_version", [2, 3])
-def test_a_killed_training_goes_on_from_its_own_state(cluster, request, bases, keras_version):
+def test_a_killed_training_goes_on_from_its_own_state(cluster, keras_3_server, bases):
     """It ends with the weights of one that was not killed."""
-    if keras_version == 3:
-        cluster.server = request.getfixturevalue("keras_3_server")
-    options = TrainingOptions(32, epochs=4, keras_version=keras_version)
+    cluster.server = keras_3_server
+    options = TrainingOptions(32, epochs=4, keras_version=3)
     changes = {
-        "base_model": str(bases[keras_version]),
+        "base_model": str(bases[3]),
         "warm_start": WarmStart(freeze=["dense"]),
         "fault_tolerance": FaultTolerance(save_checkpoints_steps=10),
     }
     cluster.train(SHAPES["mirrored"], options, **changes)
     expected = weights_of(cluster.model)
-    frozen = {path: value for path, value in weights_of(bases[keras_version]).items() if path.startswith("dense/")}
+    frozen = {path: value for path, value in weights_of(bases[3]).items() if path.startswith("dense/")}
     assert_equal({path: expected[path] for path in frozen}, frozen)
     shutil.rmtree(cluster.model)
     (cluster.folder / "stops_once.py").write_text(STOPS_ONCE)

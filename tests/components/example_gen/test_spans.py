@@ -20,40 +20,40 @@ def choose(path, *arguments):
 @pytest.fixture
 def days(tmp_path):
     """Returns a pattern of days, of which one has two versions and one is missing."""
-    for name in ("2026-11-29/v1", "2026-11-30/v9", "2026-11-30/v10", "2026-12-02/v1", "2026-12-99/v1", "notes/v1"):
+    for name in ("2025-11-29/v1", "2025-11-30/v9", "2025-11-30/v10", "2025-12-02/v1", "2025-12-99/v1", "notes/v1"):
         (tmp_path / "days" / name).mkdir(parents=True)
         (tmp_path / "days" / name / "a.csv").write_text(f"x\n{name[8:10]}.{name[12:]}\n" if name != "notes/v1" else "?")
     return str(tmp_path / "days" / "{YYYY}-{MM}-{DD}" / "v{VERSION}")
 
 
 def test_the_newest_day_and_its_highest_version(days):
-    assert spans.name_of(days, max(spans.find(days, data_checks.list_names))) == "2026-12-02"
-    chosen = choose(days, 2, False, "2026-11-30")
-    assert [path.rpartition("days/")[2] for path in chosen.paths] == ["2026-11-29/v1", "2026-11-30/v10"]
-    assert chosen.describe() == "2026-11-29 to 2026-11-30 (2 spans)"
+    assert spans.name_of(days, max(spans.find(days, data_checks.list_names))) == "2025-12-02"
+    chosen = choose(days, 2, False, "2025-11-30")
+    assert [path.rpartition("days/")[2] for path in chosen.paths] == ["2025-11-29/v1", "2025-11-30/v10"]
+    assert chosen.describe() == "2025-11-29 to 2025-11-30 (2 spans)"
 
 
 def test_a_day_is_missing_in_the_window(days):
-    with pytest.raises(DataError, match="no data of 2026-12-01, which is in the window of 3 up to 2026-12-02"):
+    with pytest.raises(DataError, match="no data of 2025-12-01, which is in the window of 3 up to 2025-12-02"):
         choose(days, 3)
     chosen = choose(days, 4, True)
-    assert chosen.describe() == "2026-11-29 to 2026-12-02 (3 spans), without 2026-12-01"
+    assert chosen.describe() == "2025-11-29 to 2025-12-02 (3 spans), without 2025-12-01"
 
 
-@pytest.mark.parametrize("last", ["2026-12-01", "2030-01-01"], ids=["between", "in the future"])
+@pytest.mark.parametrize("last", ["2025-12-01", "2030-01-01"], ids=["between", "in the future"])
 def test_a_last_day_that_is_not_there_is_never_skipped(days, last):
-    with pytest.raises(DataError, match=f"span {last} does not exist at .*; existing spans: 2026-11-29, 2026-11-30"):
+    with pytest.raises(DataError, match=f"span {last} does not exist at .*; existing spans: 2025-11-29, 2025-11-30"):
         choose(days, 1, True, last)
 
 
 @pytest.mark.parametrize(
     ("path", "time_zone", "scheduled_at", "name"),
     [
-        ("{YYYY}-{MM}-{DD}", "UTC", "2026-03-01T00:00:00Z", "2026-02-28"),
-        ("{YYYY}-{MM}-{DD}", "UTC", "2026-03-01T23:59:59+00:00", "2026-02-28"),
-        ("{YYYY}-{MM}-{DD}", "Asia/Tokyo", "2026-02-28T18:00:00Z", "2026-02-28"),
-        ("{YYYY}-{MM}-{DD}", "America/New_York", "2026-03-01T03:00:00Z", "2026-02-27"),
-        ("{YYYY}{MM}{DD}-{HH}", "UTC", "2026-03-01T00:10:00Z", "2026-02-28T23"),
+        ("{YYYY}-{MM}-{DD}", "UTC", "2025-03-01T00:00:00Z", "2025-02-28"),
+        ("{YYYY}-{MM}-{DD}", "UTC", "2025-03-01T23:59:59+00:00", "2025-02-28"),
+        ("{YYYY}-{MM}-{DD}", "Asia/Tokyo", "2025-02-28T18:00:00Z", "2025-02-28"),
+        ("{YYYY}-{MM}-{DD}", "America/New_York", "2025-03-01T03:00:00Z", "2025-02-27"),
+        ("{YYYY}{MM}{DD}-{HH}", "UTC", "2025-03-01T00:10:00Z", "2025-02-28T23"),
     ],
 )
 def test_the_last_span_that_had_ended_when_a_run_was_to_start(path, time_zone, scheduled_at, name):
@@ -62,8 +62,8 @@ def test_the_last_span_that_had_ended_when_a_run_was_to_start(path, time_zone, s
 
 
 def test_a_scheduled_run_without_data_of_its_day_is_refused(days):
-    window = Window(last="scheduled", scheduled_at="2026-12-02T00:30:00Z")
-    with pytest.raises(DataError, match="span 2026-12-01 does not exist"):
+    window = Window(last="scheduled", scheduled_at="2025-12-02T00:30:00Z")
+    with pytest.raises(DataError, match="span 2025-12-01 does not exist"):
         spans.choose(days, window, data_checks.list_names)
     # Started by hand, it is scheduled for now.
     yesterday = spans.name_of(days, spans.parse_last(days, Window(last="scheduled")))
@@ -80,10 +80,10 @@ def test_a_platform_that_does_not_provide_the_scheduled_time(days, unknown):
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("{YYYY}/{MM}/{DD}", "2026-1-1x"),
-        ("{YYYY}/{MM}/{DD}", "2026-02-30"),
-        ("{YYYY}{MM}{DD}-{HH}", "2026-11-30"),
-        ("{SPAN}", "2026-11-30"),
+        ("{YYYY}/{MM}/{DD}", "2025-1-1x"),
+        ("{YYYY}/{MM}/{DD}", "2025-02-30"),
+        ("{YYYY}{MM}{DD}-{HH}", "2025-11-30"),
+        ("{SPAN}", "2025-11-30"),
         ("{SPAN:3}", "-1"),
     ],
 )
@@ -101,11 +101,11 @@ def test_a_pattern_that_is_no_span(path):
 
 
 def test_files_of_hours_over_midnight(tmp_path):
-    for name in ("20261130-23.csv", "20261201-00.csv", "20261201-01.csv", "20261201-1.csv"):
+    for name in ("20251130-23.csv", "20251201-00.csv", "20251201-01.csv", "20251201-1.csv"):
         (tmp_path / name).write_text("x\n1\n")
-    chosen = choose(tmp_path / "{YYYY}{MM}{DD}-{HH}.csv", 2, False, "2026-12-01T00")
-    assert chosen.names == ("2026-11-30T23", "2026-12-01T00")
-    assert [os.path.basename(path) for path in chosen.paths] == ["20261130-23.csv", "20261201-00.csv"]
+    chosen = choose(tmp_path / "{YYYY}{MM}{DD}-{HH}.csv", 2, False, "2025-12-01T00")
+    assert chosen.names == ("2025-11-30T23", "2025-12-01T00")
+    assert [os.path.basename(path) for path in chosen.paths] == ["20251130-23.csv", "20251201-00.csv"]
 
 
 def test_numbers_in_object_storage_where_folders_end_with_a_slash():
@@ -120,7 +120,7 @@ def test_a_path_without_fields_is_taken_as_it_is():
 
 
 def test_examples_of_a_window(days, tmp_path):
-    data = Data(csv=days, window=2, missing="skip", span="2026-11-30")
+    data = Data(csv=days, window=2, missing="skip", span="2025-11-30")
     assert sorted(row["x"][0] for row in rows(data, tmp_path / "out")) == [pytest.approx(29.1), pytest.approx(30.10)]
     assert [file.parent.name for file in data_checks.list_files(data)] == ["v1", "v10"]
 
@@ -128,7 +128,7 @@ def test_examples_of_a_window(days, tmp_path):
 @pytest.mark.parametrize("source", ["csv", "parquet"])
 def test_days_with_other_columns(source, tmp_path):
     """A column that a day lacks has no values in its examples."""
-    for name, row in (("2026-11-01", {"x": [1.5], "y": [1]}), ("2026-11-02", {"new": ["a"], "x": [2.5]})):
+    for name, row in (("2025-11-01", {"x": [1.5], "y": [1]}), ("2025-11-02", {"new": ["a"], "x": [2.5]})):
         (tmp_path / name).mkdir()
         getattr(pd.DataFrame(row), f"to_{source}")(tmp_path / name / "data", index=False)
     settings = {source: str(tmp_path / "{YYYY}-{MM}-{DD}"), "window": 2}
@@ -145,11 +145,11 @@ def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_p
     def key(**settings):
         return resolved(Data(csv=days, **settings))["input_fingerprint"]
 
-    newest, fixed = key(), key(span="2026-11-30")
-    (tmp_path / "days" / "2026-12-03" / "v1").mkdir(parents=True)
-    (tmp_path / "days" / "2026-12-03" / "v1" / "a.csv").write_text("x\n3\n")
+    newest, fixed = key(), key(span="2025-11-30")
+    (tmp_path / "days" / "2025-12-03" / "v1").mkdir(parents=True)
+    (tmp_path / "days" / "2025-12-03" / "v1" / "a.csv").write_text("x\n3\n")
     assert key() != newest
-    assert key(span="2026-11-30") == fixed
+    assert key(span="2025-11-30") == fixed
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_p
         ({"csv": "/d/{YYYY}-{MM}"}, "is not a date"),
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "window": 0}, "greater than or equal to 1"),
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "span": "tomorrow"}, "is not a span of"),
-        ({"csv": "/d/a.csv", "span": "2026-11-30"}, "span: goes with a path that has {YYYY}, {MM} and {DD}"),
+        ({"csv": "/d/a.csv", "span": "2025-11-30"}, "span: goes with a path that has {YYYY}, {MM} and {DD}"),
         ({"csv": "/d/a.csv", "window": 2}, "window: goes with a path"),
         ({"csv": "/d/{SPAN}", "span": "scheduled"}, "needs a path with a date"),
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "time_zone": "Tokyo"}, "'Tokyo' is not a time zone; write e.g. UTC"),

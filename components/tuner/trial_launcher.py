@@ -54,13 +54,11 @@ def trial_launcher(
     distribution: Distribution,
     output_dir: str,
     num_parallel_trials: int,
-    noun: str = "trial",
 ) -> Iterator[TrialLauncher]:
     """Keeps what launching trials needs within the block.
 
     `distribution` is of one trial. `output_dir` is the folder of one of the output
-    artifacts, unique to the execution. `noun` is the word for a trial in names of
-    folders and in messages.
+    artifacts, unique to the execution.
 
     Raises:
       ConfigurationError: Trials cannot be trained as configured.
@@ -70,14 +68,14 @@ def trial_launcher(
     settings = registry.from_json(launcher) if launcher else None
     if settings and settings.runs_remotely(distribution):
         with remote_training.training_folder(inputs, {}, exec_properties, settings, output_dir) as training:
-            launch = _remote_launch(training, noun, stopped.is_set)
+            launch = _remote_launch(training, stopped.is_set)
             staged = training.staged
             yield TrialLauncher(staged.inputs, staged.addresses, training.folder, launch, stopped.set)
         return
     gpus_of_trials = _divide_gpus(distribution, num_parallel_trials)
     # Only its owner can read the folder, as the job documents in it require.
     with terminable(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
-        launch = _local_launch(folder, noun, gpus_of_trials, stopped.is_set)
+        launch = _local_launch(folder, gpus_of_trials, stopped.is_set)
         yield TrialLauncher(inputs, {}, folder, launch, stopped.set)
 
 
@@ -87,13 +85,13 @@ def announce(message: str) -> None:
     local_launcher.current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
-def _remote_launch(training: remote_training.TrainingFolder, noun: str, is_stopped: Callable[[], bool]) -> Launch:
+def _remote_launch(training: remote_training.TrainingFolder, is_stopped: Callable[[], bool]) -> Launch:
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
         # The values are in the name: a search that starts again may give its trials
         # others, and must not take over the results of earlier ones.
         options = job.training_options
         tried = json.dumps([job.hparams, options.epochs or options.train_steps], sort_keys=True)
-        folder = os.path.join(training.folder, f"{noun}-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
+        folder = os.path.join(training.folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
         result_file = os.path.join(folder, job_builder.RESULT_FILE)
         name = remote_training.job_name(training.settings.name, folder)
         remote_training.make_folder(folder)
@@ -135,25 +133,23 @@ def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[t
     return [available[index * each : (index + 1) * each] for index in range(num_parallel_trials)]
 
 
-def _local_launch(
-    folder: str, noun: str, gpus_of_trials: list[tuple[str, ...] | None], is_stopped: Callable[[], bool]
-) -> Launch:
+def _local_launch(folder: str, gpus_of_trials: list[tuple[str, ...] | None], is_stopped: Callable[[], bool]) -> Launch:
     """Returns a function that trains on this machine, with job files in `folder`."""
     settings, alone = local_launcher.current_settings(), len(gpus_of_trials) == 1
     free = list(gpus_of_trials)  # `pop` and `append` are safe in several threads
 
     def launch(job: TrainingJob, trial: str) -> TrainingResult:
-        trial_settings = replace(settings, log_dir=settings.log_dir and settings.log_dir / f"{noun}-{trial}")
+        trial_settings = replace(settings, log_dir=settings.log_dir and settings.log_dir / f"trial-{trial}")
         if not alone:
             # A fork server serves one launch at a time, and lines of several trials
             # would be mixed.
             trial_settings = replace(
-                trial_settings, server=None, on_progress=_only_messages(settings.on_progress, f"{noun} {trial}")
+                trial_settings, server=None, on_progress=_only_messages(settings.on_progress, f"trial {trial}")
             )
         own = free.pop()
         try:
             with (
-                tempfile.TemporaryDirectory(prefix=f"{noun}-{trial}-", dir=folder) as work_dir,
+                tempfile.TemporaryDirectory(prefix=f"trial-{trial}-", dir=folder) as work_dir,
                 local_launcher.settings(replace(trial_settings, gpus=own)),
             ):
                 job = _with_result_file(job, os.path.join(work_dir, job_builder.RESULT_FILE))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tf_examples import make_example, make_schema, write_examples
 
 pytestmark = pytest.mark.e2e
 
@@ -36,8 +37,7 @@ def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
     """Only the Trainer is replaced: LocalDagRunner and other components are TFX's."""
     import tfx.examples.mnist
     from tfx.components.example_gen.import_example_gen.component import ImportExampleGen
-    from tfx.components.schema_gen.component import SchemaGen
-    from tfx.components.statistics_gen.component import StatisticsGen
+    from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
     from tfx.components.transform.component import Transform
     from tfx.orchestration import metadata, pipeline
     from tfx.orchestration.local import local_dag_runner
@@ -48,8 +48,8 @@ def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
     write_mnist(tmp_path / "data")
     module_file = str(Path(tfx.examples.mnist.__file__).with_name("mnist_utils_native_keras.py"))
     example_gen = ImportExampleGen(input_base=str(tmp_path / "data"))
-    statistics = StatisticsGen(examples=example_gen.outputs["examples"])
-    schema = SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
+    (tmp_path / "schema.pbtxt").write_text(make_schema(image_floats=("FLOAT", 784), image_class=("INT", 1)))
+    schema = ImportSchemaGen(schema_file=str(tmp_path / "schema.pbtxt"))
     transform = Transform(
         examples=example_gen.outputs["examples"],
         schema=schema.outputs["schema"],
@@ -68,7 +68,7 @@ def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
         pipeline.Pipeline(
             pipeline_name="mnist",
             pipeline_root=str(tmp_path / "root"),
-            components=[example_gen, statistics, schema, transform, trainer],
+            components=[example_gen, schema, transform, trainer],
             metadata_connection_config=metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.sqlite")),
             beam_pipeline_args=["--direct_running_mode=in_memory"],
         )
@@ -81,16 +81,10 @@ def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
 def write_mnist(folder: Path) -> None:
     """Writes digits in the shape of MNIST: 28 x 28 pixels."""
     import numpy as np
-    import tensorflow as tf
     from sklearn.datasets import load_digits
 
     folder.mkdir()
     digits = load_digits()
     images = np.pad(digits.images.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2))) / 16.0
-    with tf.io.TFRecordWriter(str(folder / "mnist.tfrecord")) as writer:
-        for image, digit in zip(images[:600], digits.target[:600], strict=True):
-            features = {
-                "image_floats": tf.train.Feature(float_list=tf.train.FloatList(value=image.ravel())),
-                "image_class": tf.train.Feature(int64_list=tf.train.Int64List(value=[digit])),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    pairs = zip(images[:200], digits.target[:200], strict=True)
+    write_examples(folder / "mnist.tfrecord", (make_example(image_floats=one, image_class=digit) for one, digit in pairs))

@@ -65,7 +65,7 @@ def test_all_combinations_read_the_same_shards_in_whole_files(make):
         (["lerning_rate=1,2"], "did you mean 'learning_rate'?"),
         (["all_reduce=reduction_server", MULTI, "num_workers=2"], "this machine has none"),
         (["epochs=1,2"], "-p epochs: all combinations train for the same steps; write --train-steps instead"),
-        (["validation_freq=2"], "-p validation_freq: a comparison only trains, with validation_freq=1; leave it out"),
+        (["validation_freq=2"], "-p validation_freq: a comparison only trains, with validation_freq=21; leave it out"),
         (
             ["base_model=latest_blessed"],
             "base_model: the runs of a comparison have a folder of their own",

@@ -84,27 +84,24 @@ class Averages(tf.keras.layers.Layer):
 def build_model(context):
     pixels = tf.keras.Input((64,), name="pixels")
     hidden = Averages("astray")(tf.keras.layers.Dropout(0.1)(pixels))
-    mean = "mean" if context.hparams["keras"] == 3 else tf.VariableAggregation.MEAN
-    hidden = tf.keras.layers.BatchNormalization(name="norm")(Averages("together", aggregation=mean)(hidden))
+    hidden = tf.keras.layers.BatchNormalization(name="norm")(Averages("together", aggregation="mean")(hidden))
     model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax")(hidden))
     model.compile(tf.keras.optimizers.Adam(0.01), loss="sparse_categorical_crossentropy")
     return model
 """
 
 
-@pytest.mark.parametrize(("strategy", "keras_version"), [("multi_worker_mirrored", 2), ("mirrored", 3)])
-def test_a_variable_that_replicas_set_differently_is_named(cluster, request, strategy, keras_version):
-    if keras_version == 3:
-        cluster.server = request.getfixturevalue("keras_3_server")
+def test_a_variable_that_replicas_set_differently_is_named(cluster, keras_3_server):
+    cluster.server = keras_3_server
     (cluster.folder / "averaging.py").write_text(AVERAGING)
     module = UserModule("averaging.build_model", (str(cluster.folder),))
-    options = TrainingOptions(SHAPES[strategy][1], epochs=2, keras_version=keras_version)
-    cluster.train(SHAPES[strategy][0], options, module=module, hparams={"keras": keras_version})
+    distribution, per_replica = SHAPES["multi_worker_mirrored"]
+    cluster.train(distribution, TrainingOptions(per_replica, epochs=2, keras_version=3), module=module)
     (message,) = cluster.messages()
     # The statistics of Keras 3's layer have no aggregation.
-    names = "astray/average, norm/moving_mean, norm/moving_variance" if keras_version == 3 else "(astray/)?average"
+    names = "astray/average, norm/moving_mean, norm/moving_variance"
     assert re.match(f"module: the steps set {names} differently on each replica, and only the first", message)
-    assert ("aggregation='mean'" in message) == (keras_version == 3)
+    assert "aggregation='mean'" in message
 
 
 GATHERING = """
@@ -124,21 +121,19 @@ def build_model(context):
 """
 
 
-@pytest.mark.parametrize(("strategy", "keras_version"), [("mirrored", 3), ("multi_worker_mirrored", 2)])
-def test_a_loss_over_the_gathered_batch(cluster, request, strategy, keras_version):
+def test_a_loss_over_the_gathered_batch(cluster, keras_3_server):
     """Steps, and the batches of a step, have different sizes."""
-    if keras_version == 3:
-        cluster.server = request.getfixturevalue("keras_3_server")
+    cluster.server = keras_3_server
     (cluster.folder / "gathering.py").write_text(GATHERING)
     module = UserModule("gathering.build_model", (str(cluster.folder),))
 
     def loss(distribution, per_replica):
-        options = TrainingOptions(per_replica, epochs=2, keras_version=keras_version, steps_per_execution=10)
+        options = TrainingOptions(per_replica, epochs=2, keras_version=3, steps_per_execution=10)
         metrics = cluster.train(distribution, options, module=module).metrics
         return metrics["loss"], metrics["val_loss"]
 
     alone = loss(Distribution("one_device", accelerator_type="cpu"), 90)
-    assert loss(SHAPES[strategy][0], 45) == pytest.approx(alone, rel=1e-4)
+    assert loss(SHAPES["multi_worker_mirrored"][0], 45) == pytest.approx(alone, rel=1e-4)
 
 
 CHECKSUMS = """

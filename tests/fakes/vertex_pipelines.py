@@ -9,7 +9,7 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from forked import ForkedProcesses
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
-from vertex_pools import Process, kill_process, start_process
+from vertex_pools import kill_process, start_process
 
 Document = dict[str, Any]
 TASK_SECONDS = 280.0
@@ -53,14 +53,11 @@ class VertexPipelines:
     places: Mapping[str, str]
     environment: Mapping[str, str]
     connected: Mapping[str, list[str]]
-    on_start: Callable[[str, Process], None] = lambda task, process: None
     forked: ForkedProcesses | None = None
     new_processes: Collection[str] = ()
 
-    def run(
-        self, job: Document, job_id: str, earlier: Run | None = None, only: Collection[str] = (), scheduled_at: str = ""
-    ) -> Run:
-        """Runs a PipelineJob, or only some tasks, with the others' outputs of a run."""
+    def run(self, job: Document, job_id: str, only: Collection[str] = (), scheduled_at: str = "") -> Run:
+        """Runs a PipelineJob, or only some tasks, which need no other."""
         text = json.dumps(job)
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         for place, instead in {**self.places, _SCHEDULE_TIME: scheduled_at or now}.items():
@@ -72,7 +69,7 @@ class VertexPipelines:
         executors = json_format.MessageToDict(deployment)["executors"]
         root = f"{config['gcsOutputDirectory'].rstrip('/')}/123456789012/{job_id}"
         execution = _Execution(self, spec, executors, root, config.get("parameters", {}), Run())
-        execution.run(earlier, only)
+        execution.run(only)
         return execution.result
 
 
@@ -88,12 +85,10 @@ class _Execution:
     result: Run
     ids: Any = field(default_factory=lambda: itertools.count(10_000_000_000_000_001))
 
-    def run(self, earlier: Run | None, only: Collection[str]) -> None:
+    def run(self, only: Collection[str]) -> None:
         """Runs the tasks in the order of their dependencies."""
         waiting = dict(self.spec["root"]["dag"]["tasks"])
         if only:
-            self.result.outputs.update(earlier.outputs if earlier else {})
-            self.result.parameters.update(earlier.parameters if earlier else {})
             waiting = {name: task for name, task in waiting.items() if name in only}
         while waiting:
             name = min(name for name, task in waiting.items() if _needs(task) <= set(self.result.outputs))
@@ -174,7 +169,6 @@ class _Execution:
         with (service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log").open("wb") as log:
             process = start_process(arguments, {**service.environment, **variables}, log, forked)
             try:
-                service.on_start(name, process)
                 process.wait(TASK_SECONDS)
             finally:
                 kill_process(process)

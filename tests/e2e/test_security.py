@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import example_project
 import pytest
 from strangers import NOBODY
 
@@ -39,7 +40,6 @@ class Observed:
       listening: Addresses that processes in its network listened on.
       datagrams: Addresses of UDP sockets.
       visits: User and request -> the answers.
-      names: Names that were looked up.
       readable: Path that the run wrote -> whether another user can read it.
     """
 
@@ -49,7 +49,6 @@ class Observed:
     listening: set[str] = field(default_factory=set)
     datagrams: set[str] = field(default_factory=set)
     visits: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    names: str = ""
     readable: dict[str, bool] = field(default_factory=dict)
 
 
@@ -92,37 +91,24 @@ def addresses(pid: int, protocol: str, state: str | None = None) -> set[str]:
 
 
 @pytest.fixture
-def observed(request, tmp_path_factory) -> Iterator[Observed]:
+def observed() -> Iterator[Observed]:
     # Not in pytest's folder, which other users may not enter.
     folder = Path(tempfile.mkdtemp(prefix="security-", dir="/tmp"))
     folder.chmod(0o755)
     observed = Observed(folder / "run")
-    example = request.config.rootpath / "examples" / "digits"
-    for name in ("model.py", "digits_data.py"):
-        shutil.copy(example / name, folder)
-    text = (example / "pipeline.yaml").read_text()
-    before, _, _ = text.partition("evaluate:")
-    (folder / "pipeline.yaml").write_text(before + "push: {}\nbeam: {direct_num_workers: 2}\n")
-    secret, names, temporary = folder / "secret", folder / "names", folder / "tmp"
+    file = example_project.copy(folder, "digits", beam={"direct_num_workers": 2}, evaluate=None)
+    secret, temporary = folder / "secret", folder / "tmp"
     secret.touch(mode=0o600)
     secret.write_text(SECRET)
-    names.touch()
     temporary.mkdir()
-    hooks = tmp_path_factory.mktemp("hooks")
-    shutil.copy(MODULES / "names_refused.py", hooks / "sitecustomize.py")
     values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=60", "accelerator_type=cpu")
-    words = ["-m", "tfx_distribute.pipelines", "run", folder / "pipeline.yaml", "--root", observed.root]
+    words = ["-m", "tfx_distribute.pipelines", "run", file, "--root", observed.root]
     words += [word for value in values for word in ("-p", value)]
     command = " ".join(map(str, [sys.executable, *words]))
     with (folder / "output").open("w") as output:
         run = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", NETWORK + command],  # noqa: S607
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{hooks}:{os.environ.get('PYTHONPATH', '')}",
-                "NAMES_FILE": str(names),
-                "TMPDIR": str(temporary),
-            },
+            env={**os.environ, "TMPDIR": str(temporary)},
             stdout=output,
             stderr=subprocess.STDOUT,
             umask=0o022,
@@ -154,7 +140,6 @@ def observed(request, tmp_path_factory) -> Iterator[Observed]:
                 visitor.visit("tensorflow", port, str(secret), users=("stranger",))
         observed.code = run.wait(max(1.0, deadline - time.monotonic()))
         observed.output = (folder / "output").read_text()
-        observed.names = names.read_text()
         for path in (path for path in observed.root.rglob("*") if path.is_file()):
             answer = visitor.ask("stranger", "read", str(path))
             observed.readable[str(path.relative_to(observed.root))] = answer != "PermissionError"
@@ -171,7 +156,6 @@ def test_no_other_user_reaches_a_run(observed):
     check_the_run_is_one_that_was_looked_at(observed)
     check_nothing_listens_beyond_loopback(observed)
     check_no_other_user_is_let_in(observed)
-    check_no_name_is_looked_up(observed)
     check_only_the_pushed_model_is_for_others_to_read(observed)
 
 
@@ -196,10 +180,6 @@ def check_no_other_user_is_let_in(observed: Observed) -> None:
     pairs = zip(observed.visits["stranger", "tcp"], observed.visits["owner", "tcp"], strict=True)
     assert sum(stranger == "closed" and owner.startswith("0000") for stranger, owner in pairs) >= 2
     assert set(observed.visits["owner", "beam"]) == {"UNIMPLEMENTED"}
-
-
-def check_no_name_is_looked_up(observed: Observed) -> None:
-    assert observed.names == ""
 
 
 def check_only_the_pushed_model_is_for_others_to_read(observed: Observed) -> None:

@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_examples import make_example
 
 pytestmark = pytest.mark.e2e
 
 
-def run(command, request, tmp_path, name: str) -> tuple[str, Path]:
+# Half of what images and texts are trained for is enough for their thresholds.
+SHORT = ("-p", "epochs=8")
+
+
+def run(command, request, tmp_path, name: str, *words: str) -> tuple[str, Path]:
     """Runs an example; returns what was printed, and the folder of the pushed model."""
-    finished = command("run", request.config.rootpath / "examples" / name / "pipeline.yaml")
+    finished = command("run", request.config.rootpath / "examples" / name / "pipeline.yaml", *words)
     assert finished.code == 0, finished.output
     (model,) = (tmp_path / "runs" / name / "serving").iterdir()
     return finished.output, model
-
-
-def make_example(**features: bytes) -> bytes:
-    feature = {name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value])) for name, value in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
 def ask(model: Path, **features: bytes) -> dict[str, np.ndarray]:
@@ -31,7 +31,7 @@ def ask(model: Path, **features: bytes) -> dict[str, np.ndarray]:
 def test_images(command, request, tmp_path):
     from sklearn.datasets import load_digits
 
-    output, model = run(command, request, tmp_path, "images")
+    output, model = run(command, request, tmp_path, "images", *SHORT)
     (loss,) = re.findall(r"^exported +epoch \d+, .*val_loss ([\d.]+)", output, re.M)
     served = command("models", "list", "--root", model.parents[1])
     assert f"loss {loss}" in served.output, "of the exported epoch, not the last one"
@@ -39,13 +39,13 @@ def test_images(command, request, tmp_path):
     png = tf.io.encode_png(np.uint8(digits.images[7])[:, :, np.newaxis] * 15).numpy()
     assert np.argmax(ask(model, image=png)["outputs"]) == digits.target[7]
     pipeline = request.config.rootpath / "examples" / "images" / "fine_tune.yaml"
-    finished = command("run", pipeline, "-p", "base_model=runs/images/serving")
+    finished = command("run", pipeline, "-p", "base_model=runs/images/serving", *SHORT)
     assert finished.code == 0, finished.output
     assert "runs/images/serving, 7 of 9 weights" in finished.output
 
 
 def test_text(command, request, tmp_path):
-    _, model = run(command, request, tmp_path, "text")
+    _, model = run(command, request, tmp_path, "text", *SHORT)
     assert np.argmax(ask(model, text=b"Create a coroutine and schedule it in the event loop.")["outputs"]) == 0
     assert np.argmax(ask(model, text=b"Fail if the two objects are not equal.")["outputs"]) == 3
     assert ask(model, text=b"")["outputs"].shape == (4,)

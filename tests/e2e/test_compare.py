@@ -2,6 +2,7 @@
 
 import json
 
+import example_project
 import pytest
 
 from tfx_distribute.pipelines.targets.local import runs
@@ -15,17 +16,14 @@ FAILS = """\
 """
 
 
-def test_workers_are_compared_on_the_same_data(command, request, tmp_path):
+def test_workers_are_compared_on_the_same_data(command, tmp_path):
     """One combination cannot be trained, one fails, and the others are measured."""
-    digits, project = request.config.rootpath / "examples" / "digits", tmp_path / "project"
-    project.mkdir()
-    for name in ("digits_data.py", "pipeline.yaml"):
-        (project / name).write_text((digits / name).read_text())
-    head, signature, body = (digits / "model.py").read_text().partition("def build_model(context):\n")
-    (project / "model.py").write_text(head + signature + FAILS + body)
+    file = example_project.copy(tmp_path / "project", "digits")
+    head, signature, body = file.with_name("model.py").read_text().partition("def build_model(context):\n")
+    file.with_name("model.py").write_text(head + signature + FAILS + body)
     done = command(
         "compare",
-        project / "pipeline.yaml",
+        file,
         *("-p", "strategy=one_device,multi_worker_mirrored", "-p", "num_workers=1,2"),
         *("--train-steps", "60", "--output", "json"),
     )

@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import example_project
 import pytest
 import tensorflow as tf
 import webhook as webhooks
@@ -20,6 +21,7 @@ from kfp_api import KfpApi
 from kubeflow_pipelines import KubeflowPipelines, StepError
 from metadata_service import MetadataService
 from step_processes import StepProcesses
+from tf_examples import make_example
 
 # Each run has ten steps.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -39,17 +41,13 @@ class Installation:
 
     def package(self, command, example: str, **changes: object) -> str:
         """Compiles an example for this installation with `tfx-distribute compile`."""
-        folder = self.folder / example
-        shutil.copytree(EXAMPLES / example, folder, dirs_exist_ok=True)
-        file = folder / "pipeline.yaml"
         # Nothing is mounted: the folder of the claim is at its mount path.
         text = (EXAMPLES / "digits" / "kind.yaml").read_text().replace("/shared", str(self.claim))
         shown = yaml.safe_load(text)
         shown["targets"]["kubeflow"]["metadata_service"] = self.pipelines.metadata.address
         shown["targets"]["kubeflow"]["api_service"] = self.pipelines.api.url.removeprefix("http://")
-        document = yaml.safe_load(file.read_text())
-        document |= {name: shown[name] for name in ("push", "resources", "targets")}
-        file.write_text(yaml.safe_dump(document | changes))
+        parts = {name: shown[name] for name in ("push", "resources", "targets")}
+        file = example_project.copy(self.folder / example, example, **(parts | changes))
         done = command("compile", file, "--target", "kubeflow", "-o", self.folder / f"{example}.yaml")
         assert done.code == 0, done.output
         # The content of the image.
@@ -98,30 +96,13 @@ def check_report(installation: Installation, outputs: dict) -> None:
 def assert_serves_without_tips(model: Path) -> None:
     """Requests to a served model have no tips: the model predicts them."""
 
-    def number(value: float) -> tf.train.Feature:
-        return tf.train.Feature(float_list=tf.train.FloatList(value=[value]))
-
-    def whole(value: int) -> tf.train.Feature:
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-
-    def text(value: bytes) -> tf.train.Feature:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-
-    def trip(payment: bytes) -> bytes:
-        features = {
-            "trip_miles": number(3.5),
-            "fare": number(12.0),
-            "trip_seconds": whole(900),
-            "trip_start_hour": whole(19),
-            "trip_start_day": whole(6),
-            "trip_start_month": whole(5),
-            "payment_type": text(payment),
-            "company": text(b"Taxi Affiliation Services"),
-        }
-        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    def trip(payment: str) -> bytes:
+        trip = {"trip_miles": 3.5, "fare": 12.0, "trip_seconds": 900}
+        start = {"trip_start_hour": 19, "trip_start_day": 6, "trip_start_month": 5}
+        return make_example(**trip, **start, payment_type=payment, company="Taxi Affiliation Services")
 
     serve = tf.saved_model.load(str(model)).signatures["serving_default"]
-    card, cash = serve(tf.constant([trip(b"Credit Card"), trip(b"Cash")]))["outputs"].numpy().ravel()
+    card, cash = serve(tf.constant([trip("Credit Card"), trip("Cash")]))["outputs"].numpy().ravel()
     assert card > cash, "tips in cash are not in the data"
 
 

@@ -23,9 +23,22 @@ def build_model(context):
 """
 
 
-def write_project(folder: Path) -> None:
-    """Writes `pipeline.yaml`, `model.py` and `data/a.csv` into a folder."""
-    (folder / "pipeline.yaml").write_text(PIPELINE)
-    (folder / "model.py").write_text("def build_model(context): ...\n")
+# Data of a line, enough to train with: x is below one.
+LINE = "x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60))
+
+
+def write_project(
+    folder: Path,
+    pipeline: str = PIPELINE,
+    model: str = "def build_model(context): ...\n",
+    csv: str = "x,y\n1,2\n2,4\n",
+) -> Path:
+    """Writes `pipeline.yaml`, `model.py` and `data/a.csv` into a folder.
+
+    Returns the path of the first.
+    """
+    (folder / "pipeline.yaml").write_text(pipeline)
+    (folder / "model.py").write_text(model)
     (folder / "data").mkdir()
-    (folder / "data" / "a.csv").write_text("x,y\n1,2\n2,4\n")
+    (folder / "data" / "a.csv").write_text(csv)
+    return folder / "pipeline.yaml"

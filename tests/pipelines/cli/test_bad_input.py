@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from running import children
-from small_project import LINEAR_MODEL
+from small_project import LINE, LINEAR_MODEL, write_project
 
 from tfx_distribute.pipelines.cli.main import main
 
@@ -27,11 +27,7 @@ trainer:
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
-    (tmp_path / "model.py").write_text(LINEAR_MODEL)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
-    return tmp_path
+    return write_project(tmp_path, PIPELINE, LINEAR_MODEL, LINE).parent
 
 
 def validate(project: Path, *arguments: str) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """Tests that a run uses its module as it was when the run began."""
 
 import pytest
+from small_project import LINE, write_project
 
 PIPELINE = """\
 name: mine
@@ -45,12 +46,9 @@ def callbacks(context):
 
 @pytest.mark.e2e
 def test_a_training_that_starts_again_has_the_module_of_the_run(tmp_path, command):
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
-    (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.csv").write_text("x,y\n" + "".join(f"{i / 60},{i / 30}\n" for i in range(60)))
+    file = write_project(tmp_path, PIPELINE, MODEL, LINE)
     for version in ("first", "second"):
-        run = command("run", tmp_path / "pipeline.yaml")
+        run = command("run", file)
         assert run.code == 0, run.output
         (log,) = (tmp_path / "runs" / "mine" / "logs").glob("*/**/chief-0.log")
         built = [line for line in log.read_text().splitlines() if line.startswith("built as")]

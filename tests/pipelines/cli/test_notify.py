@@ -24,9 +24,7 @@ def receiver(monkeypatch):
 
 @pytest.fixture
 def file(tmp_path):
-    write_project(tmp_path)
-    (tmp_path / "pipeline.yaml").write_text(PIPELINE + NOTIFY)
-    return tmp_path / "pipeline.yaml"
+    return write_project(tmp_path, PIPELINE + NOTIFY)
 
 
 @pytest.mark.parametrize(

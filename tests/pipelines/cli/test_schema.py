@@ -6,8 +6,7 @@ from small_project import PIPELINE, write_project
 
 @pytest.fixture
 def file(tmp_path):
-    write_project(tmp_path)
-    return tmp_path / "pipeline.yaml"
+    return write_project(tmp_path)
 
 
 @pytest.mark.parametrize(

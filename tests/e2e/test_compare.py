@@ -56,6 +56,6 @@ def test_workers_are_compared_on_the_same_data(command, tmp_path):
     assert [node.name for node in last.nodes if node.state == "cached"] == nodes
     assert not [*root.rglob("state.json")], "a comparison leaves no saved state"
 
-    again = command("compare", project / "pipeline.yaml", "-p", MULTI, "--train-steps", "60", "--output", "json")
+    again = command("compare", file, "-p", MULTI, "--train-steps", "60", "--output", "json")
     latest = runs.find([root / "compare"], None)
     assert (again.code, latest.nodes[-1].name, latest.nodes[-1].state) == (0, "Trainer", "complete"), "trained again"

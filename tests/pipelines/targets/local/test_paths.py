@@ -6,7 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from tfx_distribute.pipelines.targets.local.paths import RunPaths
+from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.targets.local.paths import RunPaths, run_paths
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -52,3 +53,8 @@ def test_artifacts_that_nothing_is_known_about(places):
     with pytest.raises(ConfigurationError, match=r"metadata\.sqlite, which says what they are, is gone; put it back"):
         places.create()
     assert not places.metadata.exists()
+
+
+def test_names_that_would_be_patterns(project):
+    with pytest.raises(ConfigurationError, match=r"a\*' has the character '\*', which TFX and Beam read as part of a"):
+        run_paths(loader.load(project / "pipeline.yaml"), "a*")

@@ -134,6 +134,11 @@ def test_good_file(write, tmp_path):
             "AUC: {change: {}}",
             "line 15: evaluate.metrics.AUC.change: write absolute, relative or both",
         ),
+        (
+            "strategy: mirrored",
+            "strategy: model_parallel\n    layout_rules: kernel",
+            "line 10: trainer.parameters.layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
+        ),
         ("rate: 0.1", "rate: [1]", "line 12: trainer.hparams.rate: [1] is not allowed; write a number, text, true"),
         ("csv: data", f"csv: data\n  splits: {{train: {2**31}}}", f"line 5: data.splits.train: {2**31} is not allowed"),
         ("csv: data", "csv: ''", "line 4: data.csv: the path is empty"),

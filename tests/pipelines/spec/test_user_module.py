@@ -81,3 +81,20 @@ def test_modules_that_are_refused(tmp_path, monkeypatch, name, message):
     with pytest.raises(ConfigurationError) as refusal:
         user_module.find(spec)
     assert message in str(refusal.value)
+
+
+def test_settings_of_a_run_fn(tmp_path):
+    (tmp_path / "own.py").write_text("def run_fn(fn_args): ...\n")
+
+    def find(**parameters: object) -> str:
+        train = Train(parameters=Parameters(train_steps=1, **parameters))
+        spec = PipelineSpec(name="mine", module=str(tmp_path / "own.py"), data=Data(csv="x"), trainer=train)
+        return user_module.find(spec).train
+
+    assert find(max_restarts=1) == "run_fn", "a setting of the surrounding processes"
+    with pytest.raises(
+        ConfigurationError, match="^trainer.parameters.save_checkpoints_secs: a run_fn decides on it by itself"
+    ):
+        find(save_checkpoints_secs=5)
+    with pytest.raises(ConfigurationError, match="a run_fn cannot train under 'model_parallel'"):
+        find(strategy="model_parallel")

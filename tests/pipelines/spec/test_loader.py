@@ -66,8 +66,8 @@ def test_good_file(write, tmp_path):
         ),
         (
             "epochs: 3",
-            "epochs: many",
-            "line 10: trainer.parameters.epochs: 'many' is not allowed: input should be a valid integer",
+            "epochs: '3'",
+            "line 10: trainer.parameters.epochs: '3' is not allowed: input should be a valid integer",
         ),
         (
             "epochs: 3",
@@ -239,6 +239,7 @@ def test_number_of_shards_is_a_parameter(write):
     [
         (["num_shards=-1"], "-p num_shards=-1: num_shards: -1 is not allowed: input should be greater than or equal to 0"),
         (["num_workers=0"], "-p num_workers=0: num_workers: 0 is not allowed: input should be greater than or equal to 1"),
+        (["num_parameter_servers=1001"], "-p num_parameter_servers=1001: num_parameter_servers: 1001 is not allowed"),
         (["stategy=x"], "-p stategy=x: unknown key 'stategy'; did you mean 'strategy'? allowed: strategy,"),
         (["rat=1"], "-p rat=1: unknown key 'rat'; did you mean 'rate'?"),
         (["num_workers=2"], "-p num_workers=2: num_workers: strategy 'mirrored' trains in one process"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
-from doc_examples import python_blocks
+from doc_examples import blocks, python_blocks
 
 from tfx_distribute.pipelines.cli.main import main
 
@@ -78,14 +78,16 @@ def test_parts_of_pipeline_files_are_valid(request):
     """Each shown part, in place of that of an example."""
     import yaml
 
-    from tfx_distribute.pipelines import PipelineSpec
+    from tfx_distribute.pipelines import Parameters, PipelineSpec
 
     root = request.config.rootpath
     example = yaml.safe_load((root / "examples" / "digits" / "pipeline.yaml").read_text())
     shown = 0
     for document in documents(root):
-        for text in re.findall(r"^```yaml\n(.*?)\n```$", document.read_text(), re.M | re.S):
+        for text in blocks(document, "yaml"):
             part = yaml.safe_load(text) or {}
+            if set(part) == {"parameters"}:
+                Parameters.model_validate(part["parameters"])
             if set(part) <= set(PipelineSpec.model_fields):
                 PipelineSpec.model_validate({**example, **part})
                 shown += bool(part)

@@ -3,9 +3,13 @@
 import re
 from pathlib import Path
 
-_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(document: Path, language: str = "") -> list[str]:
+    """Returns the blocks of a language in a Markdown file, with their last newlines."""
+    return [text for found, text in _BLOCK.findall(document.read_text(encoding="utf-8")) if found == language]
 
 
 def python_blocks(document: Path) -> list[str]:
-    """Returns the blocks of Python in a Markdown file, each with its last newline."""
-    return _PYTHON.findall(document.read_text(encoding="utf-8"))
+    return blocks(document, "python")

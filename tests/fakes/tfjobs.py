@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import yaml
-from launching import Launch, pod_templates
+from launching import Launch
 from running import wait_until
 
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
@@ -31,28 +31,22 @@ def step(name, uid):
     return Step(name, uid, "runner", 1000, 1000)
 
 
-def training(workers=1):
-    distribution = Distribution("multi_worker_mirrored", num_workers=workers) if workers > 1 else Distribution()
-    return Training(NAME, "/job.json", distribution, {}, 3)
+TRAINING = Training(NAME, "/job.json", Distribution(), {}, 3)
 
 
-def make_launcher(workers=1):
+def make_launcher():
     """Returns a launcher that has made a request."""
     made = KubernetesLauncher(SETTINGS)
-    made.request(training(workers))
+    made.request(TRAINING)
     return made
 
 
-def tfjob(command="exit 0", workers=1, owner=None):
-    """Returns a TFJob whose pods run a shell command."""
-    manifest = TFJob().make_manifest(training(workers), SETTINGS, owner)
-    for template in pod_templates(manifest):
-        template["spec"]["containers"][0]["command"] = ["sh", "-c", command]
-    return manifest
+def tfjob(owner=None):
+    return TFJob().make_manifest(TRAINING, SETTINGS, owner)
 
 
-def follow(manifest=None, workers=1, **options):
-    return Launch(make_launcher(workers), manifest or tfjob(workers=workers), **options)
+def follow(manifest=None, **options):
+    return Launch(make_launcher(), manifest or tfjob(), **options)
 
 
 def condition(kind, **more):
@@ -72,17 +66,6 @@ def start(api, **arguments):
     launch = follow(**arguments)
     wait_until(lambda: exists(api))
     return launch
-
-
-def wait_until_seen(api, launch=None):
-    """Waits until a launcher has seen the current TFJob and its pods, or has ended."""
-
-    def count_requests():
-        return sum(verb == "get" and path.endswith(f"/tfjobs/{NAME}") for verb, path in api.requests)
-
-    before = count_requests()
-    # It asks for the pods between two of them.
-    wait_until(lambda: count_requests() >= before + 2 or (launch and not launch.is_running))
 
 
 def pod(name="digits-1-chief-0", uid="1", exit_code=None, reason=None, replica="chief"):

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
 from tfx_distribute.trainer_module.state import ownership
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
@@ -29,6 +31,14 @@ def test_a_run_owns_its_state_and_removes_it_after_success(outputs):
         ownership.check(outputs.checkpoint_dir, outputs.result_file)
         assert os.path.exists(f"{outputs.checkpoint_dir}/{ownership.OWNER_FILE}")
     assert not os.path.exists(outputs.checkpoint_dir)
+
+
+def test_a_state_in_use_is_refused(outputs):
+    with (
+        locks.exclusive(outputs.checkpoint_dir, "the state", "wait"),
+        pytest.raises(ConfigurationError, match="the saved training state .* is in use by process"),
+    ):
+        train(outputs)
 
 
 def test_the_state_of_a_run_without_a_model_stays(outputs):

@@ -43,42 +43,20 @@ def test_good_project_is_valid(project):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("data/a.csv", "x,y\n", "a.csv has a header but no rows"),
-        (
-            "model.py",
-            "def run_fn(fn_args): ...\n",
-            "trainer.parameters.per_replica_batch_size: a run_fn decides on it by itself",
-        ),
         ("pipeline.yaml", PIPELINE + "  custom_config: {a: 1}\n", "trainer.custom_config: is for a run_fn"),
-        ("data/b.csv", "x\n1\n", "b.csv are not those of"),
-        (
-            "pipeline.yaml",
-            PIPELINE + "beam: {runner: dataflow, project: p, region: r, temp_location: 'gs://b/t'}\n",
-            "beam.runner: the machines of Dataflow cannot read this machine's files",
-        ),
         ("data/b.csv", "y,x\n1,2\n", "it has them in another order"),
-        ("data/a.csv", "x,z\n1,2\n", "has no column 'y'; it has x, z"),
         (
             "data/a.csv",
             "x,y\n1,2\n3\n",
             "data.csv: {data}/a.csv, line 3: the number of cells is 1, but the header",
         ),
         ("data/b.csv", "1,2\n", "it lacks x, y and it adds 1, 2; each file needs the header line"),
-        ("model.py", "def build_model(:\n", "model.py, line 1"),
-        ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: nothere.py"), "nothere.py: No such file"),
-        ("pipeline.yaml", PIPELINE.replace("module: model.py", "module: not_installed"), "'not_installed' is not installed"),
-        (
-            "pipeline.yaml",
-            PIPELINE.replace("module: model.py", "module: json.py"),
-            "json.py cannot be imported under that name",
-        ),
         ("pipeline.yaml", PIPELINE.replace("  label: y\n", ""), "trainer.label: is missing; write the name of the feature"),
         (
             "pipeline.yaml",
             PIPELINE.replace("label: y", "label: {a: y}\n  example_weight: {b: x}"),
             "is for the outputs b",
         ),
-        ("pipeline.yaml", PIPELINE.replace("label: y", "label: {a: y, b: z}"), "a.csv has no column 'z'; it has x, y"),
         (
             "pipeline.yaml",
             PIPELINE.replace("epochs: 1, ", ""),
@@ -111,62 +89,15 @@ def test_mistakes_in_files(project, file, text, message):
     assert "Traceback" not in output
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        (
-            "strategy: model_parallel, layout_rules: kernel",
-            "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
-        ),
-    ],
-)
-def test_mistakes_about_strategies(project, parameters, message):
-    splits = "data: {csv: data, splits: {train: 1}}"
-    (project / "pipeline.yaml").write_text(
-        PIPELINE.replace("epochs: 1", f"epochs: 1, {parameters}").replace("data: {csv: data}", splits)
-    )
-    code, output = validate(project)
-    assert code == 2
-    assert message in output
-
-
 TUNE = (
     "  hparams: {rate: 0.1, units: 8}\ntune:\n  objective: loss\n  max_trials: 2\n  space:\n    rate: {min: 0.1, max: 1}\n"
 )
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("", "", ""),
-        (
-            "    rate:",
-            "    rat:",
-            "line 12: tune.space.rat: trainer.hparams has no such hyperparameter; it has rate, units; add rat there",
-        ),
-        ("{min: 0.1, max: 1}", "{mim: 0.1}", "line 12: unknown key 'tune.space.rate.mim'; did you mean 'min'?"),
-        (
-            "objective: loss",
-            "objective: mse",
-            "line 8: tune.direction: is missing; 'mse' does not say whether more is better",
-        ),
-        (
-            "objective: loss",
-            "objective: loss\n  oracle: grid",
-            "tune.oracle: 'grid' is not allowed: input should be 'random'",
-        ),
-        ("    rate: {min: 0.1, max: 1}\n", "    {}\n", "tune.space: {} is not allowed: dictionary should have at least 1"),
-        ("objective: loss", "objective: val_loss", ""),
-    ],
-)
-def test_mistakes_in_a_search(project, old, new, message):
-    (project / "pipeline.yaml").write_text(PIPELINE + TUNE.replace(old, new))
-    code, output = validate(project)
-    assert (code, message in output) == (2 if message else 0, True), output
-    assert "Traceback" not in output
-
-
 def test_a_search_needs_what_it_compares(project):
+    (project / "pipeline.yaml").write_text(PIPELINE + TUNE.replace("    rate:", "    rat:"))
+    message = "line 12: tune.space.rat: trainer.hparams has no such hyperparameter; it has rate, units; add rat there"
+    assert message in validate(project)[1]
     splits = PIPELINE.replace("{csv: data}", "{csv: data, splits: {train: 1}}")
     (project / "pipeline.yaml").write_text(splits + TUNE.replace("loss", "val_loss"))
     assert "tune.objective: needs a split 'eval', and data.splits has train" in validate(project)[1]
@@ -208,29 +139,6 @@ def test_what_has_no_target_is_not_compiled(project):
     assert result.exit_code == 2
     assert result.output == "Error: targets.kubeflow: is missing; write at least its image and pipeline_root\n"
     assert not (project / "out.yaml").exists()
-
-
-def test_a_run_fn_saves_by_itself(project):
-    (project / "model.py").write_text("def run_fn(fn_args): ...\n")
-    for given, expected in (
-        ("max_restarts: 1", 0),  # a setting of the surrounding processes
-        ("save_checkpoints_secs: 5", 2),
-    ):
-        parameters = f"parameters: {{train_steps: 1, {given}}}"
-        text = PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters)
-        (project / "pipeline.yaml").write_text(text)
-        code, output = validate(project)
-        assert (code, "save_checkpoints_secs: a run_fn decides on it by itself" in output) == (expected, expected == 2)
-
-
-def test_run_fn_cannot_train_on_a_mesh(project):
-    (project / "model.py").write_text("def run_fn(fn_args): ...\n")
-    parameters = "parameters: {train_steps: 1, strategy: model_parallel}"
-    (project / "pipeline.yaml").write_text(
-        PIPELINE.replace("parameters: {epochs: 1, per_replica_batch_size: 2}", parameters)
-    )
-    code, output = validate(project)
-    assert (code, "a run_fn cannot train under 'model_parallel'" in output) == (2, True)
 
 
 def test_mistakes_in_parameters(project):

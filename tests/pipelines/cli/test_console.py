@@ -207,21 +207,11 @@ def test_noise_of_a_notebook_goes_to_the_log(tmp_path, mode, seen):
 
 
 def test_a_run_goes_on_when_its_output_cannot_be_written(tmp_path):
-    reader, writer = os.pipe()
-    os.close(reader)
-    full = os.open("/dev/full", os.O_WRONLY)
-    try:
-        for number, output in enumerate((writer, full)):
-            log = tmp_path / f"{number}.log"
-            code = NOISE.replace('print("afterwards")', 'os.write(2, b"afterwards")')
-            done = subprocess.run(
-                [sys.executable, "-c", code, log, "verbose"], stdout=output, stderr=subprocess.PIPE, timeout=60, check=False
-            )
-            assert (done.returncode, done.stderr) == (0, b"afterwards")
-            assert sorted(log.read_text().splitlines()) == ["c++ noise", "python noise"]
-    finally:
-        os.close(writer)
-        os.close(full)
+    words = [sys.executable, "-c", NOISE.replace('print("afterwards")', 'os.write(2, b"afterwards")'), tmp_path / "log"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*words, "verbose"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"afterwards")
+    assert sorted((tmp_path / "log").read_text().splitlines()) == ["c++ noise", "python noise"]
 
 
 def test_a_long_search_is_cut():

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -51,75 +50,42 @@ def test_hidden_files_are_left_out(project):
 @pytest.mark.parametrize(
     ("name", "make", "message"),
     [
-        ("data/part", lambda path: path.mkdir(), "data/part is a folder; the files have to be directly in"),
-        ("data/self", lambda path: path.symlink_to("."), "data/self is a folder; the files have to be directly in"),
-        ("data/_delta_log", lambda path: path.mkdir(), "data is a Delta table: its log in _delta_log says"),
-        ("data/gone", lambda path: path.symlink_to("nowhere"), "cannot read {project}/data/gone: No such file or directory"),
-        ("data/b", lambda path: path.touch(), "data/b is empty"),
+        ("part", Path.mkdir, "data/part is a folder; the files have to be directly in"),
+        ("gone", lambda path: path.symlink_to("nowhere"), "cannot read {data}/gone: No such file or directory"),
+        ("b", Path.touch, "data/b is empty"),
     ],
-    ids=[
-        "folder",
-        "link to its folder",
-        "Delta",
-        "dead link",
-        "empty",
-    ],
+    ids=["folder", "dead link", "empty"],
 )
 def test_what_cannot_be_data(project, name, make: Callable[[Path], object], message):
-    if name == "data":
-        shutil.rmtree(project / "data")
-    make(project / name)
-    code, output = validate(project)
-    assert (code, output.count("\n")) == (2, 1), output
-    assert message.replace("{project}", str(project)) in output
-
-
-@pytest.mark.parametrize("locked", ["data", "data/a"])
-def test_data_without_permission_to_read(project, locked):
-    """Works as root, too: drops the capability to read all files."""
-    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
-    (project / locked).chmod(0)
-    try:
-        done = subprocess.run(
-            [*drop, sys.executable, "-m", "tfx_distribute.pipelines", "validate", str(project / "pipeline.yaml")],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    finally:
-        (project / locked).chmod(0o700)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "Error: data.csv: " in done.stderr
-    assert "Permission denied" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("second", "message"),
-    [
-        ({"x": [{"a": 1}], "y": [1]}, "data/b: column 'x' has the type struct<a: int64>, which a tf.Example cannot hold"),
-        ({"x": ["a"], "y": [1]}, "the columns of {data}/b are not those of {data}/a: column 'x' holds 'bytes'"),
-        (None, "data/b is not a Parquet file"),
-    ],
-)
-def test_parquet_files_are_looked_into(project, second, message):
-    write_pipeline(project, "parquet")
-    parquet.write_table(pa.table({"x": [1], "y": [0]}), project / "data" / "a")
-    assert validate(project)[0] == 0
-    if second is None:
-        (project / "data" / "b").write_text("text, not Parquet\n")
-    else:
-        parquet.write_table(pa.table(second), project / "data" / "b")
+    make(project / "data" / name)
     code, output = validate(project)
     assert (code, output.count("\n")) == (2, 1), output
     assert message.replace("{data}", str(project / "data")) in output
 
 
-def test_parquet_columns_are_compared_with_the_trainer(project):
+def test_data_without_permission_to_read(project):
+    """Works as root, too: drops the capability to read all files."""
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    (project / "data" / "a").chmod(0)
+    words = [*drop, sys.executable, "-m", "tfx_distribute.pipelines", "validate", str(project / "pipeline.yaml")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "Error: data.csv: " in done.stderr
+    assert "Permission denied" in done.stderr
+
+
+def test_parquet_files_are_looked_into(project):
     write_pipeline(project, "parquet")
+    parquet.write_table(pa.table({"x": [1], "y": [0]}), project / "data" / "a")
+    assert validate(project)[0] == 0
     parquet.write_table(pa.table({"x": [1]}), project / "data" / "a")
     assert "trainer.label: " in (output := validate(project)[1])
     assert "has no column 'y'; it has x" in output
+    (project / "data" / "b").write_text("text, not Parquet\n")
+    code, output = validate(project)
+    assert (code, output.count("\n")) == (2, 1), output
+    assert "Error: data.parquet: " in output
+    assert "data/b is not a Parquet file" in output
 
 
 @pytest.mark.parametrize(("cell", "value"), [("cat", "'cat'"), ("", "missing"), ("nan", "'nan'")])
@@ -227,14 +193,12 @@ def test_rows_without_a_required_value_need_no_label(project):
     assert validate(project)[0] == 0
 
 
-@pytest.mark.parametrize("source", ["csv", "parquet", "images"])
+@pytest.mark.parametrize("source", ["csv", "images"])
 def test_required_features_are_columns(project, source):
     write_pipeline(project, source)
     require(project, source, "[y, z]")
     place, columns = "data/a", "x, y"
-    if source == "parquet":
-        parquet.write_table(pa.table({"x": [1], "y": [0]}), project / "data" / "a")
-    elif source == "images":
+    if source == "images":
         (project / "data" / "a").rename(project / "data" / "a.png")
         (project / "data" / "metadata.csv").write_text("file_name,y\na.png,1\n")
         place, columns = "data", "image, y"
@@ -244,32 +208,21 @@ def test_required_features_are_columns(project, source):
     assert f"{project}/{place} has no column 'z'; it has {columns}\n" in output
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ([], "data holds no images; write a folder that holds a folder for each class"),
-        (["cat/1.png"], "data has only one class, cat; write a folder that holds a folder for each class"),
-        (["1.png", "cat/1.png"], "data/1.png is not directly in the folder of a class; write"),
-        (["cat/1.png", "dog/1.txt"], "data/dog/1.txt is not an image: its name does not end in one of .bmp"),
-        (
-            ["cat/1.png", "dog/1.JPG"],
-            "data: the label, the trainer.label, is text: the name of a folder; without a transform",
-        ),
-    ],
-)
-def test_folders_of_images_are_looked_into(project, files, message):
+def test_folders_of_images_are_looked_into(project):
     write_pipeline(project, "images")
     (project / "pipeline.yaml").write_text((project / "pipeline.yaml").read_text().replace("label: y", "label: label"))
     (project / "data" / "a").unlink()
-    for name in [*files, ".DS_Store", "_SUCCESS"]:
+
+    def add(name: str) -> tuple[int, str]:
         (project / "data" / name).parent.mkdir(exist_ok=True)
         (project / "data" / name).touch()
-    code, output = validate(project)
+        return validate(project)
+
+    add(".DS_Store")
+    code, output = add("cat/1.png")
     assert (code, output.count("\n")) == (2, 1), output
     assert output.startswith("Error: data.images: ")
-    assert message in output
-    if message.endswith("transform"):
-        (project / "model.py").write_text("def build_model(context): ...\ndef decode_features(features): ...\n")
-        assert validate(project)[0] == 0, "which may make numbers"
-    shutil.rmtree(project / "data")
-    assert "data is not a folder, or is not there; write a folder" in validate(project)[1]
+    assert "data has only one class, cat; write a folder that holds a folder for each class" in output
+    assert "data: the label, the trainer.label, is text: the name of a folder; without a transform" in add("dog/1.JPG")[1]
+    (project / "model.py").write_text("def build_model(context): ...\ndef decode_features(features): ...\n")
+    assert validate(project)[0] == 0, "which may make numbers"

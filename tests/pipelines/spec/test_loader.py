@@ -66,8 +66,8 @@ def test_good_file(write, tmp_path):
         ),
         (
             "epochs: 3",
-            "epochs: many",
-            "line 10: trainer.parameters.epochs: 'many' is not allowed: input should be a valid integer",
+            "epochs: '3'",
+            "line 10: trainer.parameters.epochs: '3' is not allowed: input should be a valid integer",
         ),
         (
             "epochs: 3",
@@ -134,6 +134,16 @@ def test_good_file(write, tmp_path):
             "AUC: {change: {}}",
             "line 15: evaluate.metrics.AUC.change: write absolute, relative or both",
         ),
+        (
+            "strategy: mirrored",
+            "strategy: model_parallel\n    layout_rules: kernel",
+            "line 10: trainer.parameters.layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
+        ),
+        ("rate: 0.1", "rate: [1]", "line 12: trainer.hparams.rate: [1] is not allowed; write a number, text, true"),
+        ("csv: data", f"csv: data\n  splits: {{train: {2**31}}}", f"line 5: data.splits.train: {2**31} is not allowed"),
+        ("csv: data", "csv: ''", "line 4: data.csv: the path is empty"),
+        ("csv: data", 'csv: "a\\0b"', "line 4: data.csv: 'a\\x00b': "),
+        ("csv: data", "<<: {parquet: x}\n  csv: data", "line 3: data: write exactly one of"),
     ],
 )
 def test_each_mistake_has_its_line_its_value_and_what_is_allowed(write, old, new, message):
@@ -173,16 +183,32 @@ def test_numbers_are_those_of_yaml_1_2(write, text, value):
     assert loader.parse_parameters([f"rate={text}"]) == {"rate": value}
 
 
-def test_a_mapping_is_text_on_the_command_line():
-    assert loader.parse_parameters(["class_weight=1: 2.5"]) == {"class_weight": "1: 2.5"}
-    assert loader.parse_parameters(["class_weight={0: 1, 1: 2}"]) == {"class_weight": "{0: 1, 1: 2}"}
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "a pipeline is a mapping with the keys name, module"),
+        ("- 1\n", "a pipeline is a mapping"),
+        ("a: [1\n", "line 2: not valid YAML: "),
+        (f"{GOOD}---\n{GOOD}", "line 17: not valid YAML: expected a single document"),
+        ("name: mine\nmodule: a\0b\n", "line 2: not valid YAML: the character '\\x00' is not allowed"),
+        ("name: " + "[" * 10_000, "line 1: is nested too deeply"),
+        ("name: &a [*a]\n", "line 1: is nested too deeply, or refers to itself"),
+        ("name: mine\na: !!int abc\n", "line 2: not valid YAML: invalid literal for int() with base 10: 'abc'"),
+        ("name: !own x\n", "line 1: not valid YAML: the tag !own is not allowed"),
+        ("name: {1: 2}\n", "line 1: a key is not a string; write it in quotes"),
+        (GOOD.replace("mine", "a" * 100_000), "... (100,002 characters) is not allowed"),
+    ],
+)
+def test_what_is_no_pipeline(write, text, message):
+    assert message in (shown := problem(write(text)))
+    assert len(shown) < 3000, "a message, not what was given"
 
 
-def test_what_is_no_yaml_or_no_file(write, tmp_path):
-    assert "not valid YAML" in problem(write("a: [1\n"))
-    assert "a pipeline is a mapping with the keys name, module" in problem(write("- 1\n"))
-    assert "a pipeline is a mapping" in problem(write(""))
-    assert "No such file" in problem(tmp_path / "nothing.yaml")
+def test_what_is_no_text_file(tmp_path):
+    assert "nothing.yaml: No such file" in problem(tmp_path / "nothing.yaml")
+    assert f"{tmp_path}: Is a directory" in problem(tmp_path)
+    (tmp_path / "wide.yaml").write_bytes(GOOD.encode("utf-16"))
+    assert "wide.yaml: not a text file in UTF-8 (invalid start byte at byte 0)" in problem(tmp_path / "wide.yaml")
 
 
 def test_nothing_in_the_file_is_evaluated(write, tmp_path):
@@ -213,11 +239,19 @@ def test_number_of_shards_is_a_parameter(write):
     [
         (["num_shards=-1"], "-p num_shards=-1: num_shards: -1 is not allowed: input should be greater than or equal to 0"),
         (["num_workers=0"], "-p num_workers=0: num_workers: 0 is not allowed: input should be greater than or equal to 1"),
+        (["num_parameter_servers=1001"], "-p num_parameter_servers=1001: num_parameter_servers: 1001 is not allowed"),
         (["stategy=x"], "-p stategy=x: unknown key 'stategy'; did you mean 'strategy'? allowed: strategy,"),
         (["rat=1"], "-p rat=1: unknown key 'rat'; did you mean 'rate'?"),
         (["num_workers=2"], "-p num_workers=2: num_workers: strategy 'mirrored' trains in one process"),
         (["num_workers=yes"], "-p num_workers=True: num_workers: True is not allowed: input should be a valid integer"),
         (["rate=fast"], "-p rate=fast: rate is 0.1 in the pipeline file; write a float"),
+        (["rate"], "-p rate: write -p name=value"),
+        (["rate=[1]"], "-p rate=[1]: write -p name=value, with a number"),
+        (["num_workers=null"], "-p num_workers=null: write -p name=value, with a number"),
+        (["num_workers="], "-p num_workers=: num_workers: '' is not allowed: input should be a valid integer"),
+        (["rate=\udce4"], "-p 'rate=\\udce4': is not valid text in the encoding of the terminal"),
+        (["epochs=\x1b[31m"], "-p 'epochs=\\x1b[31m': epochs: "),
+        (["a" * 100_000 + "=2"], f"-p {'a' * 200}... (100,002 characters): unknown key"),
     ],
 )
 def test_wrong_parameters_are_told_as_they_were_given(write, words, message):
@@ -225,3 +259,24 @@ def test_wrong_parameters_are_told_as_they_were_given(write, words, message):
     with pytest.raises(ConfigurationError) as error:
         loader.override(spec, loader.parse_parameters(words))
     assert str(error.value).startswith(message)
+    assert len(str(error.value)) < 3000
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2024-13-45", "2024-13-45"),
+        ("", ""),
+        ("a #b", "a #b"),
+        ("# b", "# b"),
+        ("one\ntwo", "one\ntwo"),
+        ("'1e5'", "1e5"),
+        ("größe", "größe"),
+        ("*.csv", "*.csv"),
+        ("a=b", "a=b"),
+        ("1: 2.5", "1: 2.5"),
+        ("{0: 1, 1: 2}", "{0: 1, 1: 2}"),
+    ],
+)
+def test_text_arrives_as_it_was_written(text, value):
+    assert loader.parse_parameters(["text=x", f"text={text}"]) == {"text": value}, "the last counts"

@@ -5,6 +5,7 @@ import pytest
 
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Train
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 @pytest.fixture
@@ -55,3 +56,45 @@ def test_packages_are_imported_once(module, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, loaded)
     with user_module.importable(module):
         assert sys.modules[name] is loaded
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (".x", "'.x' is not the name of a module; for a file, write its path with .py"),
+        ("__main__", "'__main__' is not the name of a module"),
+        ("not_installed", "'not_installed' is not installed; for a file"),
+        ("_ctypes", ".so is not Python source"),
+        ("json.py", "json.py cannot be imported under that name; rename the file"),
+        ("nothere.py", "nothere.py: No such file"),
+        ("null.py", "null.py"),
+        ("binary.py", "binary.py"),
+        ("syntax.py", "syntax.py, line 1"),
+    ],
+)
+def test_modules_that_are_refused(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "null.py").write_bytes(b"def build_model(context): ...\n\0")
+    (tmp_path / "binary.py").write_bytes(b"\x80\x81\n")
+    (tmp_path / "syntax.py").write_bytes(b"def (:\n")
+    spec = PipelineSpec(name="mine", module=name, data=Data(csv="x"), trainer=Train(label="y"))
+    with pytest.raises(ConfigurationError) as refusal:
+        user_module.find(spec)
+    assert message in str(refusal.value)
+
+
+def test_settings_of_a_run_fn(tmp_path):
+    (tmp_path / "own.py").write_text("def run_fn(fn_args): ...\n")
+
+    def find(**parameters: object) -> str:
+        train = Train(parameters=Parameters(train_steps=1, **parameters))
+        spec = PipelineSpec(name="mine", module=str(tmp_path / "own.py"), data=Data(csv="x"), trainer=train)
+        return user_module.find(spec).train
+
+    assert find(max_restarts=1) == "run_fn", "a setting of the surrounding processes"
+    with pytest.raises(
+        ConfigurationError, match="^trainer.parameters.save_checkpoints_secs: a run_fn decides on it by itself"
+    ):
+        find(save_checkpoints_secs=5)
+    with pytest.raises(ConfigurationError, match="a run_fn cannot train under 'model_parallel'"):
+        find(strategy="model_parallel")

@@ -18,8 +18,6 @@ NEVER_FITS = (
         (f"{FORBIDDEN}failed quota: q: must specify limits.cpu for: tensorflow", True),
         (f'{FORBIDDEN}violates PodSecurity "restricted:latest": runAsNonRoot != true', True),
         (f'{FORBIDDEN}error looking up service account team/x: serviceaccount "x" not found', True),
-        ('admission webhook "policy" denied the request: no', False),
-        ('configmaps "x" is forbidden: no relationship found between node and this object', False),
         (NEVER_FITS, False),
         ("LocalQueue nobody doesn't exist", True),
     ],

@@ -102,23 +102,14 @@ def compile_by_hand(*steps, **resources):
     return compiler.compile_pipeline(handwritten, kubeflow, machines)
 
 
-def test_a_pipeline_of_tfx_written_by_hand():
-    """Underscores of function components are replaced; legal names are kept."""
-    size = data_types.RuntimeParameter("size", int, default=0)
-    steps = [make_model(size=size), make_model(size=1).with_id("make-model"), make_model(size=1).with_id("make.model")]
-    package = compile_by_hand(*steps, make_model={"memory": "4Gi"})
-    tasks = package.pipeline["root"]["dag"]["tasks"]
-    assert sorted(tasks) == ["make-model", "make-model-2", "make-model-3"]
-    assert package.pipeline["root"]["inputDefinitions"]["parameters"]["size"]["defaultValue"] == 0
-    (first,) = [task for task in tasks.values() if "componentInputParameter" in task["inputs"]["parameters"]["size"]]
-    label = package.pipeline["components"][first["componentRef"]["name"]]["executorLabel"]
-    assert executors(package.pipeline)[label]["container"]["resources"]["resourceMemoryLimit"] == "4Gi"
-
-
-def test_names_that_the_backend_has_itself():
-    named = [make_model(size=1).with_id(name) for name in ("executor", "reader", "reader_driver")]
-    tasks = compile_by_hand(*named).pipeline["root"]["dag"]["tasks"]
-    assert sorted(tasks) == ["executor-2", "reader", "reader-driver-2"]
+def test_names_are_legal_unique_and_not_those_of_the_backend():
+    named = [make_model(size=1).with_id(name) for name in ("executor", "reader", "reader_driver", "a-b", "a_b", "a.b")]
+    package = compile_by_hand(*named, a_b={"memory": "4Gi"})
+    assert sorted(package.pipeline["root"]["dag"]["tasks"]) == [
+        *("a-b", "a-b-2", "a-b-3", "executor-2", "reader", "reader-driver-2")
+    ]
+    large = [step for step in executors(package.pipeline).values() if "resources" in step["container"]]
+    assert [step["container"]["resources"]["resourceMemoryLimit"] for step in large] == ["4Gi"]
 
 
 def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
@@ -195,12 +186,18 @@ def test_files_are_inspected_after_what_makes_them():
 
 def test_the_latest_blessed_model_is_looked_up_when_the_pipeline_says():
     first, last, examples = make_model(size=1).with_id("first"), make_model(size=1).with_id("last"), CsvExampleGen("gs://b")
-    model, other = latest_blessed(), latest_blessed("other")
+    kinds = {"mine": standard_artifacts.Model, "its_blessing": standard_artifacts.ModelBlessing}
+    model, other = (
+        latest_blessed(**{name: channel.Channel(type=kind) for name, kind in kinds.items()}),
+        latest_blessed("other"),
+    )
     model.add_upstream_node(first)
     other.add_upstream_node(model)
     last.add_upstream_node(other)
-    tuned = make_trainer(examples, base_model=model.outputs["model"])
+    tuned = make_trainer(examples, base_model=model.outputs["mine"])
     tasks = compile_by_hand(first, examples, model, tuned, other, last).pipeline["root"]["dag"]["tasks"]
+    read = tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
+    assert read == {"producerTask": "blessed-import", "outputArtifactKey": "mine"}
     assert tasks["blessed"]["dependentTasks"] == ["first"]
     assert tasks["blessed-import"]["dependentTasks"] == ["blessed"]
     assert tasks["Trainer"]["dependentTasks"] == ["CsvExampleGen", "blessed-import"]
@@ -308,21 +305,12 @@ def test_resolvers_of_one_producer_are_refused_if_there_are_several():
         compile_by_hand(examples, latest_blessed(**channels), small, large, *evaluators)
 
 
-def test_what_the_resolver_of_the_latest_blessed_model_finds():
-    kinds = {"mine": standard_artifacts.Model, "its_blessing": standard_artifacts.ModelBlessing}
-    found = latest_blessed(**{name: channel.Channel(type=kind) for name, kind in kinds.items()})
-    examples = CsvExampleGen("gs://bucket/data")
-    trainer = make_trainer(examples, base_model=found.outputs["mine"])
-    tasks = compile_by_hand(examples, found, trainer).pipeline["root"]["dag"]["tasks"]
-    read = tasks["Trainer"]["inputs"]["artifacts"]["base_model"]["taskOutputArtifact"]
-    assert read == {"producerTask": "blessed-import", "outputArtifactKey": "mine"}
+def test_what_kubeflow_would_not_do_is_refused():
+    found = latest_blessed()
     destination = pusher_pb2.PushDestination(filesystem={"base_directory": "gs://bucket/serving"})
-    pusher = Pusher(found.outputs["mine"], found.outputs["its_blessing"], push_destination=destination)
+    pusher = Pusher(found.outputs["model"], found.outputs["model_blessing"], push_destination=destination)
     with pytest.raises(ConfigurationError, match=r"^Pusher: reads the blessing of blessed, .* leave the blessing out"):
         compile_by_hand(found, pusher)
-
-
-def test_what_kubeflow_would_not_do_is_refused():
     latest = resolver.Resolver(
         strategy_class=latest_artifact_strategy.LatestArtifactStrategy,
         model=channel.Channel(type=standard_artifacts.Model),

@@ -2,11 +2,13 @@
 
 import os
 import stat
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
-from tfx_distribute.pipelines.targets.local.paths import RunPaths
+from tfx_distribute.pipelines.spec import loader
+from tfx_distribute.pipelines.targets.local.paths import RunPaths, run_paths
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -52,3 +54,19 @@ def test_artifacts_that_nothing_is_known_about(places):
     with pytest.raises(ConfigurationError, match=r"metadata\.sqlite, which says what they are, is gone; put it back"):
         places.create()
     assert not places.metadata.exists()
+
+
+def test_names_that_would_be_patterns(project):
+    with pytest.raises(ConfigurationError, match=r"a\*' has the character '\*', which TFX and Beam read as part of a"):
+        run_paths(loader.load(project / "pipeline.yaml"), "a*")
+
+
+def test_what_is_no_folder(places, tmp_path):
+    (tmp_path / "serving").touch()
+    with pytest.raises(
+        ConfigurationError, match="serving: Not a directory; write another --root, or another push.directory"
+    ):
+        places.create()
+    (tmp_path / "runs" / "other").touch()
+    with pytest.raises(ConfigurationError, match="other: .*; write another --root"):
+        replace(places, root=tmp_path / "runs" / "other").create()

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from tfx_distribute.components.report.data import Evaluation
     from tfx_distribute.pipelines.notify.message import Ending, Facts, Message, MetricLine
     from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
-    from tfx_distribute.pipelines.targets.local.results import RunResult
     from tfx_distribute.pipelines.targets.local.runs import Run
 
 
@@ -134,10 +134,11 @@ def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending"
         unread = {"not read": ending.unread} if ending.unread else {}
         facts = replace(facts, data={**report.describe_data(run), **unread}, report=report_command)
     if ending.result:
+        evaluation, earlier = ending.result.evaluation, itertools.chain([before] if before else [], known)
         model = ending.result.pushed or ending.result.model + (" (not pushed)" if spec.push else "")
         facts = replace(
             facts,
-            metrics=_list_metrics(spec, ending.result, itertools.chain([before] if before else [], known)),
+            metrics=_list_metrics(evaluation, earlier) if evaluation else (),
             unusable_baseline=terminal.escape(ending.result.unusable_baseline),
             model=model,
         )
@@ -159,20 +160,21 @@ def _describe_end(run: "Run") -> str:
     return "not_blessed" if run.blessed is False else "succeeded"
 
 
-def _list_metrics(spec: "PipelineSpec", result: "RunResult", earlier: "Iterable[Run]") -> "tuple[MetricLine, ...]":
+def _list_metrics(evaluation: "Evaluation", earlier: "Iterable[Run]") -> "tuple[MetricLine, ...]":
     """Returns a run's metrics, with those of the last one that was evaluated."""
-    from tfx_distribute.pipelines.cli import console
+    from tfx_distribute.components.report import evaluation as evaluation_lib
     from tfx_distribute.pipelines.notify.message import MetricLine
-    from tfx_distribute.pipelines.targets.local import results
 
     evaluations = (run.find("ModelEvaluation") for run in earlier)
     last = next((found.info for found in evaluations if found and not found.info.is_missing), None)
     before: dict[str, float] = {}
-    if last and spec.evaluate:
+    if last:
         with contextlib.suppress(Exception):  # of another version, or damaged
-            before = {metric.name: metric.value for metric in results.read_metrics(last.uri, spec.evaluate.metrics)}
+            before = {name: cell.value for name, cell in evaluation_lib.read(last.uri).overall.items()}
+    thresholds, verdicts = evaluation.thresholds, evaluation.describe_verdicts()
+    texts = {name: f"{thresholds.get(name, '')} {verdict}" for name, verdict in verdicts.items()}
     return tuple(
-        MetricLine(metric.name, metric.value, console.format_verdict(metric).plain, before.get(metric.name))
-        for metric in result.metrics
-        if math.isfinite(metric.value) or metric.metric.has_threshold  # a plot has no number
+        MetricLine(name, cell.value, texts.get(name, ""), before.get(name))
+        for name, cell in evaluation.overall.items()
+        if math.isfinite(cell.value) or name in texts
     )

@@ -191,6 +191,11 @@ class Evaluation:
         return next((slice_.cells for slice_ in self.slices if not slice_.name), {})
 
     @property
+    def values(self) -> dict[str, float]:
+        """The values over all examples."""
+        return {name: cell.value for name, cell in self.overall.items()}
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Names of all metrics."""
         return tuple(dict.fromkeys(name for slice_ in self.slices for name in slice_.cells))
@@ -203,6 +208,11 @@ class Evaluation:
             if failed_on or name in self.thresholds:  # that on change is dropped for a first model
                 found[name] = verdicts.describe_verdict(failed_on, overall.value, overall.unmet_change)
         return found
+
+    def describe_thresholds(self) -> dict[str, str]:
+        """Returns the thresholds, and if they are met, such as `>= 0.95 not met`."""
+        found = self.describe_verdicts()
+        return {name: f"{self.thresholds.get(name, '')} {verdict}".lstrip() for name, verdict in found.items()}
 
     def list_failed(self, metric: str) -> tuple[str, ...]:
         """Returns the slices on which a threshold on a metric is not met."""

@@ -350,7 +350,7 @@ def format_summary(result: "RunResult") -> Text:
             started_from += f", {known} of {known + training['base_model_entries_new']} vocabulary entries"
         rows.append(("started from", started_from))
     if evaluation := result.evaluation:
-        values = {name: f"{cell.value:.6g}" for name, cell in evaluation.overall.items()}
+        values = {name: f"{value:.6g}" for name, value in evaluation.values.items()}
         column_width = max(map(len, values.values()), default=0) + 2
         verdict_on = evaluation.describe_verdicts()
         for name, value in values.items():

@@ -1,5 +1,6 @@
 """Writes the report of a run into output artifacts of the Evaluator."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from tfx_distribute.components.report.data import Report
 
 HTML, METRICS, CLASSIFICATION_METRICS = "html", "metrics", "classification_metrics"
 STATISTICS, ANOMALIES, MODEL_RUN, TRIALS = "statistics", "anomalies", "model_run", "tuner_results"
+VERDICTS = "verdicts"  # property of the blessing: name of a metric -> its thresholds, and if they are met
 
 
 def write(
@@ -58,6 +60,8 @@ def write(
         file.write(page.render(report))
     if report.evaluation is None:
         return
+    (blessing,) = outputs[standard_component_specs.BLESSING_KEY]
+    blessing.set_string_custom_property(VERDICTS, json.dumps(report.evaluation.describe_thresholds()))
     (metrics,), (classification,) = outputs[METRICS], outputs[CLASSIFICATION_METRICS]
     for name, value in artifact_types.to_metrics(report.evaluation).items():
         metrics.set_float_custom_property(name, value)

@@ -57,13 +57,7 @@ def is_system(instance: artifact.Artifact) -> bool:
 
 def to_metrics(evaluation: Evaluation) -> dict[str, float]:
     """Returns the finite metrics over all examples; others cannot be stored."""
-    return {
-        name: cell.value
-        for slice_ in evaluation.slices
-        if not slice_.name
-        for name, cell in slice_.cells.items()
-        if math.isfinite(cell.value)
-    }
+    return {name: value for name, value in evaluation.values.items() if math.isfinite(value)}
 
 
 def to_classification_metrics(evaluation: Evaluation) -> dict[str, Any]:

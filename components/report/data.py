@@ -186,22 +186,37 @@ class Evaluation:
     roc: tuple[tuple[float, float, float], ...] = ()
 
     @property
+    def overall(self) -> Mapping[str, Cell]:
+        """The metrics over all examples."""
+        return next((slice_.cells for slice_ in self.slices if not slice_.name), {})
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The values over all examples."""
+        return {name: cell.value for name, cell in self.overall.items()}
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Names of all metrics."""
         return tuple(dict.fromkeys(name for slice_ in self.slices for name in slice_.cells))
 
     def describe_verdicts(self) -> dict[str, str]:
         """Returns for each metric with a threshold if it is met, such as `not met`."""
-        if self.blessed is None:
-            return {}
         found = {}
-        for name in self.thresholds:
-            cells = {slice_.name: slice_.cells[name] for slice_ in self.slices if name in slice_.cells}
-            overall = cells.get("", Cell(math.nan))
-            failed_on = [slice_name for slice_name, cell in cells.items() if cell.failed]
-            if cells:
+        for name in self.metrics if self.blessed is not None else ():
+            failed_on, overall = self.list_failed(name), self.overall.get(name, Cell(math.nan))
+            if failed_on or name in self.thresholds:  # that on change is dropped for a first model
                 found[name] = verdicts.describe_verdict(failed_on, overall.value, overall.unmet_change)
         return found
+
+    def describe_thresholds(self) -> dict[str, str]:
+        """Returns the thresholds, and if they are met, such as `>= 0.95 not met`."""
+        found = self.describe_verdicts()
+        return {name: f"{self.thresholds.get(name, '')} {verdict}".lstrip() for name, verdict in found.items()}
+
+    def list_failed(self, metric: str) -> tuple[str, ...]:
+        """Returns the slices on which a threshold on a metric is not met."""
+        return tuple(slice_.name for slice_ in self.slices if metric in slice_.cells and slice_.cells[metric].failed)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 """Reads metrics by slice, with thresholds and baseline, from an Evaluator's output."""
 
+import dataclasses
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -21,11 +24,9 @@ def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") 
     `blessed` and `unusable_baseline` are as in `Evaluation`.
     """
     config = tfma.load_eval_result(folder).config
-    slices = to_slices(config, tfma.load_metrics(folder), tfma.load_validation_result(folder))
     plots = [plot for plot in tfma.load_plots(folder) if not plot.slice_key.single_slice_keys]
-    return Evaluation(
-        slices=slices,
-        thresholds=to_thresholds(config),
+    return dataclasses.replace(
+        to_evaluation(config, tfma.load_metrics(folder), tfma.load_validation_result(folder)),
         blessed=blessed,
         unusable_baseline=unusable_baseline,
         confusion=to_confusion(plots),
@@ -33,28 +34,31 @@ def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") 
     )
 
 
-def to_slices(
+def to_evaluation(
     config: config_pb2.EvalConfig,
     metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice],
     validation: validation_result_pb2.ValidationResult,
-) -> tuple[Slice, ...]:
-    """Converts TFMA's metrics: all examples first, then slices that fail."""
+) -> Evaluation:
+    """Converts TFMA's metrics and thresholds; of slices, those that fail come first."""
     failures = thresholds_lib.read_failures(validation) if validation else {}
     has_baseline = any(spec.is_baseline for spec in config.model_specs)
+    values_on = thresholds_lib.read_slices(metrics, config, has_baseline)
+    limits = thresholds_lib.read_thresholds(config)
+    names = _name_metrics(config, {*limits, *(key for values in values_on.values() for key in values.candidate)})
     slices = []
-    for key, values in thresholds_lib.read_slices(metrics, config, has_baseline).items():
+    for slice_key, values in values_on.items():
         cells = {
-            _describe(metric): Cell(
-                value,
-                values.baseline.get(metric),
-                (key, metric.name) in failures,
-                failures.get((key, metric.name)),
+            name: Cell(
+                values.candidate.get(key, math.nan),
+                values.baseline.get(key),
+                (slice_key, key) in failures,
+                failures.get((slice_key, key)),
             )
-            for metric, value in sorted(values.candidate.items(), key=lambda item: item[0].name)
-            if metric.name != thresholds_lib.TOTAL_WEIGHT  # which the Evaluator adds
+            for key, name in names.items()
+            if key in values.candidate or (slice_key, key) in failures
         }
         if cells:
-            slices.append(Slice(thresholds_lib.slice_name(key), cells))
+            slices.append(Slice(thresholds_lib.slice_name(slice_key), cells))
     slices.sort(
         key=lambda slice_: (
             bool(slice_.name),
@@ -62,19 +66,8 @@ def to_slices(
             _natural_order(slice_.name),
         )
     )
-    return tuple(slices)
-
-
-def to_thresholds(config: config_pb2.EvalConfig) -> dict[str, str]:
-    """Returns the threshold of each metric that has one, such as `>= 0.95`."""
-    texts: dict[str, list[str]] = {}
-    for key, limits in thresholds_lib.read_thresholds(config).items():
-        for _, limit in limits:
-            text = _describe_limit(limit)
-            shown = texts.setdefault(_describe(key), [])
-            if text and key.name != thresholds_lib.TOTAL_WEIGHT and text not in shown:
-                shown.append(text)
-    return {name: ", ".join(parts) for name, parts in texts.items() if parts}
+    texts = {name: dict.fromkeys(_describe_limit(limit) for _, limit in limits.get(key, ())) for key, name in names.items()}
+    return Evaluation(tuple(slices), {name: ", ".join(filter(None, parts)) for name, parts in texts.items() if any(parts)})
 
 
 def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
@@ -138,11 +131,22 @@ def _ratio(part: float, rest: float) -> float:
     return part / (part + rest) if part + rest else 0.0
 
 
+def _name_metrics(config: config_pb2.EvalConfig, keys: Collection[Any]) -> dict[Any, str]:
+    """Returns the names of metrics as in the config, and in its order.
+
+    Where several have one, an output, a class or a top k is added.
+    """
+    configs = [metric for spec in config.metrics_specs for metric in spec.metrics]
+    order = [json.loads(metric.config or "{}").get("name", metric.class_name) for metric in configs]
+    counts = Counter(key.name for key in keys)
+    names = {key: key.name if counts[key.name] == 1 else _describe(key) for key in keys}
+    ranked = sorted(names, key=lambda key: (order.index(key.name) if key.name in order else len(order), names[key]))
+    return {key: names[key] for key in ranked if key.name != thresholds_lib.TOTAL_WEIGHT}  # which the Evaluator adds
+
+
 def _describe(key: Any) -> str:
-    """Names a metric, with its output, class or top k if it has one."""
-    parts = [key.output_name, key.name] if key.output_name else [key.name]
-    sub_key = getattr(key, "sub_key", None)
-    return ".".join(parts) + (f" ({sub_key})" if sub_key else "")
+    name = f"{key.output_name}.{key.name}" if key.output_name else str(key.name)
+    return f"{name} ({key.sub_key})" if key.sub_key else name
 
 
 def _describe_limit(limit: Any) -> str:

@@ -186,17 +186,17 @@ def read_slices(
     return slices
 
 
-def read_failures(validation: validation_result_pb2.ValidationResult) -> dict[tuple[SliceKey, str], float | None]:
-    """Returns the slice and name of each metric with a threshold that is not met.
+def read_failures(validation: validation_result_pb2.ValidationResult) -> dict[tuple[SliceKey, Key], float | None]:
+    """Returns the slice and key of each metric with a threshold that is not met.
 
     The value is the difference from the baseline if a threshold on that is not met,
     else None.
     """
-    failures: dict[tuple[SliceKey, str], float | None] = {}
+    failures: dict[tuple[SliceKey, Key], float | None] = {}
     for on_slice in validation.metric_validations_per_slice:
         slice_key = slicer_lib.deserialize_slice_key(on_slice.slice_key)
         for failure in on_slice.failures:
-            found = (slice_key, failure.metric_key.name)
+            found = (slice_key, _without_model(Key.from_proto(failure.metric_key)))
             failures.setdefault(found, None)
             if failure.metric_key.is_diff:
                 failures[found] = failure.metric_value.double_value.value

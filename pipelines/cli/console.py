@@ -2,7 +2,6 @@
 
 import io
 import logging
-import math
 import os
 import sys
 import threading
@@ -36,7 +35,7 @@ from tfx_distribute.trainer_module.reporting.progress import LOG_SECONDS, Progre
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
-    from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
+    from tfx_distribute.pipelines.targets.local.results import RunResult
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
 MAX_TRIALS = 20  # that are shown after a run
@@ -350,17 +349,16 @@ def format_summary(result: "RunResult") -> Text:
             known = training["base_model_entries_taken"]
             started_from += f", {known} of {known + training['base_model_entries_new']} vocabulary entries"
         rows.append(("started from", started_from))
-    # A plot is in the report; TFMA has no number for it.
-    metric_results = [
-        metric_result
-        for metric_result in result.metrics
-        if not (metric_result.name.endswith("Plot") and math.isnan(metric_result.value))
-    ]
-    values = [f"{metric_result.value:.6g}" for metric_result in metric_results]
-    column_width = max(map(len, values), default=0) + 2
-    for metric_result, value in zip(metric_results, values, strict=True):
-        cells = Text.assemble(f"{value:<{column_width}}", format_verdict(metric_result))
-        rows.append((metric_result.name, cells))
+    if evaluation := result.evaluation:
+        values = {name: f"{value:.6g}" for name, value in evaluation.values.items()}
+        column_width = max(map(len, values.values()), default=0) + 2
+        verdict_on = evaluation.describe_verdicts()
+        for name, value in values.items():
+            cells = Text(f"{value:<{column_width}}")
+            if verdict := verdict_on.get(name):
+                cells.append(f"{evaluation.thresholds.get(name, '')}  ")
+                cells.append(verdict, "green" if verdict == "met" else "red")
+            rows.append((name, cells))
     if result.unusable_baseline:
         rows.append(("baseline", verdicts.describe_unusable_baseline(result.unusable_baseline)))
     if result.pushed:
@@ -373,11 +371,3 @@ def format_summary(result: "RunResult") -> Text:
         rows.append(("model", result.model))
     width = max(len(name) for name, _ in rows) + 2
     return Text("\n").join(Text.assemble(f"{name:<{width}}", value) for name, value in rows)
-
-
-def format_verdict(result: "MetricResult") -> Text:
-    """Formats a metric's thresholds and if they are met; empty without thresholds."""
-    if not result.metric.has_threshold:
-        return Text()
-    verdict = verdicts.describe_verdict(result.failed_on, result.value, result.unmet_change)
-    return Text.assemble(f"{result.metric.describe_thresholds()}  ", (verdict, "red" if result.failed_on else "green"))

@@ -3,10 +3,8 @@
 import contextlib
 import itertools
 import logging
-import math
 import socket
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -20,10 +18,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tfx_distribute.pipelines.notify.message import Ending, Facts, Message, MetricLine
+    from tfx_distribute.components.report.data import Evaluation
+    from tfx_distribute.pipelines.notify.message import Ending, Message
     from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
-    from tfx_distribute.pipelines.targets.local.results import RunResult
     from tfx_distribute.pipelines.targets.local.runs import Run
 
 
@@ -95,9 +93,9 @@ def _tell(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "
     from tfx_distribute.pipelines.notify import message
 
     try:
-        facts = _find_facts(spec, paths, ending)
-        outcome = message.choose_outcome(facts.outcome, spec.notify.when)
-        return _send(spec.notify, message.compose(replace(facts, outcome=outcome))) if outcome else ()
+        found, facts = _find_facts(spec, paths, ending)
+        outcome = message.choose_outcome(found, spec.notify.when)
+        return _send(spec.notify, message.compose(spec.name, outcome, facts)) if outcome else ()
     except (Exception, KeyboardInterrupt) as error:
         logging.getLogger(__name__).exception("notify")
         return [f"no notification was sent: {type(error).__name__}"]
@@ -111,37 +109,32 @@ def _send(settings: "Notify", message: "Message") -> list[str]:
     return [f"not sent to {failure}" for failure in sending.send(message, sending.read_addresses(settings.urls))]
 
 
-def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "Facts":
-    """Returns what there is to tell about a run, as far as it can be read."""
+def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[str, str]]:
+    """Returns the outcome of a run, and the facts that can be read."""
+    from tfx_distribute.components.report.verdicts import describe_unusable_baseline
     from tfx_distribute.pipelines.cli import terminal
     from tfx_distribute.pipelines.notify import message
 
-    reason = terminal.escape(ending.reason)
-    facts = message.Facts(spec.name, message.find_outcome(ending.code), socket.gethostname(), reason=reason)
+    reason, host = {"reason": terminal.escape(ending.reason)}, {"host": socket.gethostname()}
     if paths is None:
-        return facts
+        return message.find_outcome(ending.code), {**reason, **host}
     from tfx_distribute.pipelines.targets.local import commands, report
 
-    facts = replace(facts, run=paths.run_id, log=str(paths.log))
     known = _iterate_runs(paths.root)
     latest = next(known, None)
     run = latest if latest and latest.id == paths.run_id else None  # it has locked the folder
     before = next(known, None) if run else latest
-    if before:
-        facts = replace(facts, outcome=message.find_outcome(ending.code, _describe_end(before)))
+    facts = {"run": paths.run_id}
     if run:
-        report_command = commands.report_command(run.id, run.root)
-        unread = {"not read": ending.unread} if ending.unread else {}
-        facts = replace(facts, data={**report.describe_data(run), **unread}, report=report_command)
-    if ending.result:
-        model = ending.result.pushed or ending.result.model + (" (not pushed)" if spec.push else "")
-        facts = replace(
-            facts,
-            metrics=_list_metrics(spec, ending.result, itertools.chain([before] if before else [], known)),
-            unusable_baseline=terminal.escape(ending.result.unusable_baseline),
-            model=model,
-        )
-    return facts
+        facts |= {**report.describe_data(run), "not read": ending.unread}
+    facts |= reason
+    if result := ending.result:
+        facts |= _describe_metrics(result.evaluation, itertools.chain([before] if before else [], known))
+        facts["baseline"] = terminal.escape(describe_unusable_baseline(result.unusable_baseline))
+        facts["model"] = result.pushed or result.model + (" (not pushed)" if spec.push else "")
+    if run:
+        facts["report"] = commands.report_command(run.id, run.root)
+    return message.find_outcome(ending.code, _describe_end(before)), {**facts, "log": str(paths.log), **host}
 
 
 def _iterate_runs(root: "Path") -> "Iterator[Run]":
@@ -152,27 +145,24 @@ def _iterate_runs(root: "Path") -> "Iterator[Run]":
         yield from runs.iterate_runs([root])
 
 
-def _describe_end(run: "Run") -> str:
-    """Returns the outcome of an earlier run, or its state if it has none."""
-    if run.state != "complete":
+def _describe_end(run: "Run | None") -> str:
+    """Returns the outcome of an earlier run, if any, or its state if it has none."""
+    if run and run.state != "complete":
         return run.state
-    return "not_blessed" if run.blessed is False else "succeeded"
+    return "not_blessed" if run and run.blessed is False else "succeeded"
 
 
-def _list_metrics(spec: "PipelineSpec", result: "RunResult", earlier: "Iterable[Run]") -> "tuple[MetricLine, ...]":
-    """Returns a run's metrics, with those of the last one that was evaluated."""
-    from tfx_distribute.pipelines.cli import console
-    from tfx_distribute.pipelines.notify.message import MetricLine
-    from tfx_distribute.pipelines.targets.local import results
+def _describe_metrics(evaluation: "Evaluation | None", earlier: "Iterable[Run]") -> dict[str, str]:
+    """Returns facts about metrics, with those of the last run that was evaluated."""
+    from tfx_distribute.components.report import evaluation as evaluation_lib
+    from tfx_distribute.pipelines.notify import message
 
+    if evaluation is None:
+        return {}
     evaluations = (run.find("ModelEvaluation") for run in earlier)
     last = next((found.info for found in evaluations if found and not found.info.is_missing), None)
     before: dict[str, float] = {}
-    if last and spec.evaluate:
+    if last:
         with contextlib.suppress(Exception):  # of another version, or damaged
-            before = {metric.name: metric.value for metric in results.read_metrics(last.uri, spec.evaluate.metrics)}
-    return tuple(
-        MetricLine(metric.name, metric.value, console.format_verdict(metric).plain, before.get(metric.name))
-        for metric in result.metrics
-        if math.isfinite(metric.value) or metric.metric.has_threshold  # a plot has no number
-    )
+            before = evaluation_lib.read(last.uri).values
+    return message.describe_metrics(evaluation.values, evaluation.describe_thresholds(), before)

@@ -132,7 +132,7 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     metrics = comparison.list_metrics(found, evaluation)
     commands = commands_lib.list_commands(found)
     verdicts = evaluation.describe_verdicts() if evaluation else {}
-    thresholds = {name: evaluation.thresholds[name] for name in verdicts} if evaluation else {}
+    thresholds = evaluation.thresholds if evaluation else {}
     document = {
         **_local_document(found),
         "data": data,

@@ -15,7 +15,7 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from tfx_distribute.components import timeouts
 from tfx_distribute.components.container import kubeflow_services
 from tfx_distribute.components.container.names import BLESSING
 from tfx_distribute.components.example_gen.names import describe_examples
+from tfx_distribute.components.report import verdicts
 from tfx_distribute.pipelines.notify import message, sending
-from tfx_distribute.pipelines.notify.message import Facts, MetricLine
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 MAX_RUNS = 100  # of which one may be the last run of the pipeline
@@ -50,7 +50,6 @@ class Settings:
       validator: Name of the step that rejects data.
       api_service: `host:port` of the API server.
       metadata_service: `host:port` of the metadata store.
-      thresholds: Name of a metric -> its thresholds, such as `>= 0.95`.
       page: Address of the user interface; empty if unknown.
     """
 
@@ -61,7 +60,6 @@ class Settings:
     validator: str
     api_service: str
     metadata_service: str
-    thresholds: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
 
     def to_json(self) -> str:
@@ -125,60 +123,53 @@ def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, st
     return "failed", f"not started: {', '.join(unfinished)}; the page of the run says why"
 
 
-def add_artifacts(facts: Facts, artifacts: Mapping[str, Sequence[Any]], thresholds: Mapping[str, str]) -> Facts:
-    """Adds what the artifacts of a run tell about it.
-
-    `artifacts` is Kubeflow's name of a type -> artifacts of the metadata store.
-    """
-    for artifact in artifacts.get(BLESSING, ()):
-        # Without thresholds, the model is neither blessed nor refused.
-        is_decided = facts.outcome == "succeeded" and "blessed" in artifact.custom_properties
-        if is_decided and not kubeflow_services.get_number(artifact, "blessed"):
-            facts = replace(facts, outcome="not_blessed", reason="the model does not meet its thresholds")
-        facts = replace(facts, unusable_baseline=artifact.custom_properties["unusable_baseline"].string_value)
-    for artifact in artifacts.get("system.Metrics", ()):
-        values = {
-            name: value.double_value for name, value in artifact.custom_properties.items() if value.HasField("double_value")
-        }
-        lines = [MetricLine(name, value, _find_threshold(name, thresholds)) for name, value in sorted(values.items())]
-        facts = replace(facts, metrics=(*facts.metrics, *lines))
-    for artifact in artifacts.get("tfx.Examples", ()):
-        texts = {name: value.string_value for name, value in artifact.custom_properties.items()}
-        facts = replace(facts, data={**facts.data, **describe_examples(texts)})
-    for artifact in artifacts.get("tfx.PushedModel", ()):
-        facts = replace(facts, model=artifact.custom_properties["pushed_destination"].string_value)
-    return facts
+def read_properties(artifacts: Mapping[str, Sequence[Any]], kind: str) -> dict[str, Any]:
+    """Returns the custom properties of a run's artifacts of a type, all in one."""
+    return {
+        name: getattr(value, value.WhichOneof("value"))
+        for artifact in artifacts.get(kind, ())
+        for name, value in artifact.custom_properties.items()
+    }
 
 
-def _find_threshold(metric: str, thresholds: Mapping[str, str]) -> str:
-    _, _, without_output = metric.partition(".")  # of a model with outputs by name
-    return thresholds.get(metric) or thresholds.get(without_output, "")
-
-
-def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> Facts:
-    """Returns what there is to tell about a run, as far as it can be known.
+def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Returns the outcome of a run, and the facts that can be known.
 
     The outcome is empty if somebody has ended the run.
     """
-    facts = Facts(settings.pipeline, "failed", "Kubeflow Pipelines", run=run_id)
-    facts = replace(facts, log=f"{settings.page.rstrip('/')}/#/runs/details/{run_id}" if settings.page else "")
+    log = f"{settings.page.rstrip('/')}/#/runs/details/{run_id}" if settings.page else ""
+    places = {"log": log, "host": "Kubeflow Pipelines"}
     try:
         states = kubeflow_services.list_states(settings.metadata_service, run_id, launcher)
         artifacts = kubeflow_services.list_artifacts(
             settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher
         )
     except ConfigurationError as error:
-        return replace(facts, reason=f"the run has ended, but its steps could not be read: {error}")
+        reason = f"the run has ended, but its steps could not be read: {error}"
+        return "failed", {"run": run_id, "reason": reason, **places}
     outcome, reason = describe_end(states, settings)
-    facts = add_artifacts(replace(facts, outcome=outcome, reason=reason), artifacts, settings.thresholds)
+    blessing, metrics = read_properties(artifacts, BLESSING), read_properties(artifacts, "system.Metrics")
+    # Without thresholds, the model is neither blessed nor refused.
+    if outcome == "succeeded" and not blessing.get("blessed", True):
+        outcome, reason = "not_blessed", "the model does not meet its thresholds"
+    values = {name: value for name, value in sorted(metrics.items()) if isinstance(value, float)}
+    facts = {
+        "run": run_id,
+        **describe_examples(read_properties(artifacts, "tfx.Examples")),
+        "reason": reason,
+        **message.describe_metrics(values, json.loads(blessing.get("verdicts", "{}"))),
+        "baseline": verdicts.describe_unusable_baseline(blessing.get("unusable_baseline", "")),
+        "model": read_properties(artifacts, "tfx.PushedModel").get("pushed_destination", ""),
+        **places,
+    }
     with contextlib.suppress(requests.RequestException):
         api = Api(settings.api_service, launcher)
         run = api.get(f"runs/{run_id}")
         if run.get("state") in ("CANCELING", "CANCELED"):
-            return replace(facts, outcome="")
-        if facts.outcome == "succeeded" and find_last_state(api, run) in _FAILED:
-            return replace(facts, outcome="recovered")
-    return facts
+            outcome = ""
+        elif outcome == "succeeded" and find_last_state(api, run) in _FAILED:
+            outcome = "recovered"
+    return outcome, facts
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -189,15 +180,16 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     settings = Settings(**options.settings)
     try:
-        facts = find_facts(options.run_id, settings, kubeflow_services.launcher_command())
-        outcome = message.choose_outcome(facts.outcome, settings.when)
-        if not outcome:
-            print(f"no notification for the outcome {facts.outcome or 'canceled'}")
+        outcome, facts = find_facts(options.run_id, settings, kubeflow_services.launcher_command())
+        wanted = message.choose_outcome(outcome, settings.when)
+        if not wanted:
+            print(f"no notification for the outcome {outcome or 'canceled'}")
         elif missing := sending.describe_missing(settings.urls):
             print(missing, file=sys.stderr)
         else:
-            failures = sending.send(message.compose(replace(facts, outcome=outcome)), sending.read_addresses(settings.urls))
-            print("\n".join(f"not sent to {failure}" for failure in failures) or f"sent: {outcome}")
+            composed = message.compose(settings.pipeline, wanted, facts)
+            failures = sending.send(composed, sending.read_addresses(settings.urls))
+            print("\n".join(f"not sent to {failure}" for failure in failures) or f"sent: {wanted}")
     except Exception:
         traceback.print_exc()
     return 0

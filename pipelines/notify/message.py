@@ -3,11 +3,10 @@
 Imports neither TFX nor apprise: it computes a text from values.
 """
 
+import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from tfx_distribute.components.report import verdicts
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.results import RunResult
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
 MAX_REASON_LINES = 5
 MAX_LINE = 300  # characters
 _OUTCOMES = {0: "succeeded", 1: "failed", 2: "failed", 3: "not_blessed", 4: "stopped"}  # by exit code
+_LONG = ("reason", "baseline")
 _GOOD = ("succeeded", "recovered")
 
 
@@ -36,51 +36,6 @@ class Ending:
     result: "RunResult | None" = None
     is_news: bool = True
     unread: str = ""
-
-
-@dataclass(frozen=True)
-class MetricLine:
-    """A metric in a message.
-
-    Attributes:
-      name: Its name in the pipeline file.
-      value: Its value over all examples.
-      threshold: Its threshold and if it is met, such as `>= 0.95  not met`; empty
-        without one.
-      before: Its value in the last run that has one; None if no run has.
-    """
-
-    name: str
-    value: float
-    threshold: str = ""
-    before: float | None = None
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a message says about a run. Empty values are left out.
-
-    Attributes:
-      outcome: One of the outcomes of `notify.when`.
-      host: Name of the machine.
-      run: Id of the run; empty if it was refused before it had one.
-      data: Facts about its data, such as their spans.
-      unusable_baseline: Why its model was not compared with the latest blessed one.
-      model: Folder of its model, which is where it was pushed to if it was.
-      report: Command that writes its report.
-    """
-
-    pipeline: str
-    outcome: str
-    host: str
-    run: str = ""
-    reason: str = ""
-    data: Mapping[str, str] = field(default_factory=dict)
-    metrics: tuple[MetricLine, ...] = ()
-    unusable_baseline: str = ""
-    model: str = ""
-    report: str = ""
-    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,26 +74,35 @@ def choose_outcome(outcome: str, when: Collection[str]) -> str:
     return outcome if outcome in when else ""
 
 
-def compose(facts: Facts) -> Message:
+def compose(pipeline: str, outcome: str, facts: Mapping[str, str]) -> Message:
     """Returns the message about a run.
 
     ```python
-    compose(Facts("taxi", "not_blessed", "train-1")).title  # "taxi: not blessed"
+    compose("taxi", "not_blessed", {"host": "train-1"}).title  # "taxi: not blessed"
     ```
+
+    `facts` is a name -> what there is to tell; those that are empty are left out.
     """
-    rows = {
-        "run": facts.run,
-        **facts.data,
-        "reason": _shorten(facts.reason),
-        **{metric.name: _format_metric(metric) for metric in facts.metrics},
-        "baseline": _shorten(verdicts.describe_unusable_baseline(facts.unusable_baseline)),
-        "model": facts.model,
-        "report": facts.report,
-        "log": facts.log,
-        "host": facts.host,
+    shown = {name: _shorten(text) if name in _LONG else text for name, text in facts.items() if text}
+    body = "\n".join(f"{name}: {text}" for name, text in shown.items())
+    return Message(f"{pipeline}: {outcome.replace('_', ' ')}", body, outcome in _GOOD)
+
+
+def describe_metrics(
+    values: Mapping[str, float], verdicts: Mapping[str, str], before: Mapping[str, float] | None = None
+) -> dict[str, str]:
+    """Returns facts about metrics; those that are no number are left out.
+
+    `verdicts` are as of `Evaluation.describe_thresholds`, and `before` the values in
+    the last run.
+    """
+    last = {name: f"last run {value:.6g}" for name, value in (before or {}).items()}
+    notes = {name: "; ".join(texts[name] for texts in (verdicts, last) if name in texts) for name in values}
+    return {
+        name: f"{value:.6g}" + (f" ({notes[name]})" if notes[name] else "")
+        for name, value in values.items()
+        if math.isfinite(value) or name in verdicts
     }
-    body = "\n".join(f"{name}: {text}" for name, text in rows.items() if text)
-    return Message(f"{facts.pipeline}: {facts.outcome.replace('_', ' ')}", body, facts.outcome in _GOOD)
 
 
 def make_test(pipeline: str, host: str) -> Message:
@@ -150,9 +114,3 @@ def make_test(pipeline: str, host: str) -> Message:
 def _shorten(reason: str) -> str:
     lines = [line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}..." for line in reason.splitlines() if line.strip()]
     return "\n".join(lines[:MAX_REASON_LINES] + ["..."] * (len(lines) > MAX_REASON_LINES))
-
-
-def _format_metric(metric: MetricLine) -> str:
-    notes = [" ".join(metric.threshold.split())] if metric.threshold else []
-    notes += [f"last run {metric.before:.6g}"] if metric.before is not None else []
-    return f"{metric.value:.6g}" + (f" ({'; '.join(notes)})" if notes else "")

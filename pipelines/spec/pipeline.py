@@ -23,7 +23,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from tfx_distribute.components.example_gen import spans
-from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.spec_model import Scalar, ScalarValue, SpecModel
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
@@ -358,15 +357,6 @@ class Metric(SpecModel):
     def has_threshold(self) -> bool:
         """Returns True if a model can fail on this metric."""
         return any(value is not None for value in (self.lower_bound, self.upper_bound, self.change))
-
-    def describe_thresholds(self) -> str:
-        """Returns its thresholds, such as `>= 0.95, change of at least +0.01`."""
-        parts = [f">= {self.lower_bound:g}"] if self.lower_bound is not None else []
-        parts += [f"<= {self.upper_bound:g}"] if self.upper_bound is not None else []
-        if self.change is not None:
-            change = self.change
-            parts.append(verdicts.describe_change(change.absolute, change.relative, change.higher_is_better))
-        return ", ".join(parts)
 
 
 class Evaluate(SpecModel):

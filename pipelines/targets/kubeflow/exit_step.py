@@ -12,7 +12,6 @@ MODULE = "tfx_distribute.pipelines.notify.kubeflow_step"
 
 def add(pipeline: Document, spec: PipelineSpec, notify: Notify, settings: KubeflowSettings) -> None:
     """Adds the step to a compiled pipeline; refuses a component with its name."""
-    metrics = spec.evaluate.metrics if spec.evaluate else {}
     step_settings = Settings(
         pipeline=spec.name,
         urls=notify.urls,
@@ -21,11 +20,6 @@ def add(pipeline: Document, spec: PipelineSpec, notify: Notify, settings: Kubefl
         validator="ExampleValidator",
         api_service=settings.api_service,
         metadata_service=settings.metadata_service,
-        thresholds={
-            str(metric.config.get("name", name)): metric.describe_thresholds()
-            for name, metric in metrics.items()
-            if metric.has_threshold
-        },
         page=settings.host or "",
     )
     container = {

@@ -69,10 +69,7 @@ def read_evaluation(run: Run) -> tuple["Evaluation | None", tuple[str, ...]]:
 
 def list_metrics(run: Run, evaluation: "Evaluation | None") -> dict[str, float]:
     """Returns a run's metrics over all examples, those of the evaluation first."""
-    metrics: dict[str, float] = {}
-    for slice_ in evaluation.slices if evaluation else ():
-        if not slice_.name:
-            metrics.update({name: cell.value for name, cell in slice_.cells.items()})
+    metrics = evaluation.values if evaluation else {}
     model = run.model
     properties = sorted(model.properties.items()) if model else []
     metrics.update({name: value for name, value in properties if name.startswith(METRIC_PREFIXES)})

@@ -8,18 +8,17 @@ as withdrawn: later runs neither compare with them nor push them again.
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.pusher import versions
+from tfx_distribute.components.report.data import ArtifactInfo
 from tfx_distribute.pipelines.targets.local import runs as runs_lib
-from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _PUSHED_MODEL = "PushedModel"
@@ -53,16 +52,10 @@ def list_versions(runs: Iterable[runs_lib.Run]) -> list[Version]:
     """
     pushed_by: dict[str, runs_lib.Run] = {}
     copies: dict[str, tuple[str, float]] = {}
-    for run in reversed(list(runs)):  # the first that has pushed it; others took it from the cache
-        artifact = run.find(_PUSHED_MODEL)
-        folder = str(artifact.properties.get("pushed_destination", "")) if artifact else ""
-        if not artifact or not folder or "://" in folder or not artifact.properties.get("pushed"):
-            continue
-        pushed_by.setdefault(folder, run)
-        for version, rollback in json.loads(artifact.properties.get(_ROLLBACKS, "{}")).items():
-            copies[os.path.join(os.path.dirname(folder), version)] = (rollback["of"], rollback["at"])
-            for name in (version, rollback["of"]):
-                pushed_by.setdefault(os.path.join(os.path.dirname(folder), name), run)
+    for run, _, parent, pushed_as, rollbacks in _list_pushes(runs):
+        for name in pushed_as:
+            pushed_by.setdefault(os.path.join(parent, name), run)
+        copies |= {os.path.join(parent, name): (rollback["of"], rollback["at"]) for name, rollback in rollbacks.items()}
     found = []
     for parent in dict.fromkeys(os.path.dirname(folder) for folder in pushed_by):
         names = versions.find_all(os.listdir(parent)) if os.path.isdir(parent) else []
@@ -110,59 +103,44 @@ def roll_back(version: Version) -> str:
 
 
 def _record(root: Path, version: Version, new: str) -> None:
-    config = metadata_store_pb2.ConnectionConfig()
-    config.sqlite.filename_uri = str(root / runs_lib.METADATA_FILE)
-    config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE
-    store = metadata_store.MetadataStore(config)
-    folder = str(version.folder.parent)
-    changed: dict[int, Any] = {}
-    pushes = [pushed for pushed in store.get_artifacts_by_type(_PUSHED_MODEL) if _folder(pushed) == folder]
-    chosen = next(pushed for pushed in pushes if version.name in _names(pushed))
-    rollbacks = {**_read_rollbacks(chosen), new: {"of": version.name, "at": time.time()}}
-    first = min(map(int, _names(chosen)))
-    for pushed in pushes:
-        if min(map(int, _names(pushed))) > first:
-            changed |= {model.id: _marked(model, 1) for model in _models_of(store, pushed)}
-    # The same model may also have been pushed later, from the cache.
-    changed |= {model.id: _marked(model, 0) for model in _models_of(store, chosen)}
-    chosen.custom_properties[_ROLLBACKS].string_value = json.dumps(rollbacks)
-    chosen.custom_properties["pushed_version"].string_value = new
-    chosen.custom_properties["pushed_destination"].string_value = os.path.join(folder, new)
-    store.put_artifacts([*changed.values(), chosen])
+    pushed_as: dict[int, set[str]] = {}
+    models: dict[int, set[int]] = {}  # that a pushed model is a copy of
+    rollbacks_of: dict[int, dict[str, Any]] = {}
+    for run, pushed, parent, names, rollbacks in _list_pushes(runs_lib.list_runs([root])):
+        if parent == str(version.folder.parent):
+            pushed_as[pushed.id], rollbacks_of[pushed.id] = names, rollbacks
+            inputs = [info for info in (each.info for each in run.artifacts) if pushed.node in info.used_by]
+            models.setdefault(pushed.id, set()).update(info.id for info in inputs if info.type == "Model")
+    chosen = next(number for number, names in pushed_as.items() if version.name in names)
+    first = {number: min(map(int, names)) for number, names in pushed_as.items()}
+    later = set().union(*(models[number] for number in first if first[number] > first[chosen]))
+    store = runs_lib.open_store(root, metadata_store_pb2.SqliteMetadataSourceConfig.READWRITE)
+    changed = store.get_artifacts_by_id([chosen, *(later | models[chosen])])
+    for artifact in changed:
+        properties = artifact.custom_properties
+        if artifact.id == chosen:
+            rollbacks = {**rollbacks_of[chosen], new: {"of": version.name, "at": time.time()}}
+            properties[_ROLLBACKS].string_value = json.dumps(rollbacks)
+            properties["pushed_version"].string_value = new
+            properties["pushed_destination"].string_value = str(version.folder.with_name(new))
+        else:  # the same model may also have been pushed later, from the cache
+            properties[versions.WITHDRAWN].int_value = int(artifact.id not in models[chosen])
+    store.put_artifacts(changed)
 
 
-def _folder(pushed: Any) -> str:
-    """Returns the folder that a model was pushed to; empty if it was not pushed."""
-    return os.path.dirname(stored_artifacts.pushed_folder(pushed))
+def _list_pushes(
+    runs: Iterable[runs_lib.Run],
+) -> Iterator[tuple[runs_lib.Run, ArtifactInfo, str, set[str], dict[str, Any]]]:
+    """Yields the runs that have pushed a model to a folder here, the first ones first.
 
-
-def _names(pushed: Any) -> set[str]:
-    """Returns all versions that are copies of a pushed model."""
-    rollbacks = _read_rollbacks(pushed)
-    newest = os.path.basename(stored_artifacts.pushed_folder(pushed))
-    return {newest, *rollbacks, *(rollback["of"] for rollback in rollbacks.values())}
-
-
-def _read_rollbacks(pushed: Any) -> dict[str, dict[str, Any]]:
-    has_some = _ROLLBACKS in pushed.custom_properties
-    return dict(json.loads(pushed.custom_properties[_ROLLBACKS].string_value)) if has_some else {}
-
-
-def _marked(model: Any, withdrawn: int) -> Any:
-    model.custom_properties[versions.WITHDRAWN].int_value = withdrawn
-    return model
-
-
-def _models_of(store: Any, pushed: Any) -> list[Any]:
-    """Returns the models that a pushed model is a copy of."""
-    pushers = {
-        event.execution_id
-        for event in store.get_events_by_artifact_ids([pushed.id])
-        if event.type == metadata_store_pb2.Event.OUTPUT
-    }
-    inputs = [
-        event.artifact_id
-        for event in store.get_events_by_execution_ids(sorted(pushers))
-        if event.type == metadata_store_pb2.Event.INPUT and event.path.steps and event.path.steps[0].key == "model"
-    ]
-    return list(store.get_artifacts_by_id(sorted(set(inputs)))) if inputs else []
+    With each come the pushed model, which others may have taken from the cache, the
+    folder, the versions in it that are copies of it, and which of them are rollbacks.
+    """
+    for run in reversed(list(runs)):
+        artifact = run.find(_PUSHED_MODEL)
+        if artifact and artifact.properties.get("pushed"):
+            parent, newest = os.path.split(str(artifact.properties["pushed_destination"]))
+            rollbacks = json.loads(artifact.properties.get(_ROLLBACKS, "{}"))
+            names = {newest, *rollbacks, *(rollback["of"] for rollback in rollbacks.values())}
+            if "://" not in parent:
+                yield run, artifact.info, parent, names, rollbacks

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import tensorflow_model_analysis as tfma
-
 from tfx_distribute.components.pusher import versions
-from tfx_distribute.components.report import artifacts, thresholds
+from tfx_distribute.components.report import artifacts
+from tfx_distribute.components.report import evaluation as evaluation_lib
+from tfx_distribute.components.report.data import Cell, Evaluation
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
 from tfx_distribute.pipelines.targets.local.runs import Run
@@ -56,6 +56,7 @@ class RunResult:
       pushed: Folder of the pushed model; None if no model was pushed.
       search: The trials of the search for hyperparameters; None without `tune`.
       withdrawn: True if it was not pushed because a rollback has withdrawn the model.
+      evaluation: Metrics by slice, with thresholds and baseline.
     """
 
     training: Mapping[str, Any]
@@ -66,46 +67,33 @@ class RunResult:
     pushed: str | None = None
     search: trials.SearchResult | None = None
     withdrawn: bool = False
+    evaluation: Evaluation | None = None
 
 
 def read(run: Run, spec: PipelineSpec) -> RunResult:
     """Reads the result of a run of a pipeline that is complete."""
-    model, evaluation, pushed, trials_found = run.model, *map(run.find, ("ModelEvaluation", "PushedModel", "TunerResults"))
+    model, written, pushed, trials_found = run.model, *map(run.find, ("ModelEvaluation", "PushedModel", "TunerResults"))
+    evaluation = evaluation_lib.read(written.info.uri, run.blessed, run.unusable_baseline) if written else None
     properties = model.properties if model else {}
-    metrics: tuple[MetricResult, ...] = ()
-    if spec.evaluate and evaluation:
-        metrics = read_metrics(evaluation.info.uri, spec.evaluate.metrics)
     folder = pushed.properties["pushed_destination"] if pushed and pushed.properties.get("pushed") else None
     return RunResult(
         training=dict(sorted(artifacts.training_properties(properties).items())),
         model=model.info.uri if model else "",
-        metrics=metrics,
-        blessed=run.blessed if spec.evaluate and spec.evaluate.has_thresholds else None,
+        metrics=list_metrics(evaluation, spec.evaluate.metrics) if spec.evaluate and evaluation else (),
+        blessed=run.blessed,
         unusable_baseline=run.unusable_baseline,
         pushed=folder,
         search=artifacts.read_search(trials_found.info.uri, trials_found.properties) if trials_found else None,
         withdrawn=folder is None and bool(properties.get(versions.WITHDRAWN)),
+        evaluation=evaluation,
     )
 
 
-def read_metrics(uri: str, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
-    """Reads the metrics of an evaluation, and the thresholds that are not met.
-
-    `uri` is the folder that Evaluator wrote.
-    """
-    values = {
-        name: value
-        for slice_key, outputs in tfma.load_eval_result(uri).slicing_metrics
-        if slice_key == ()
-        for sub_keys in outputs.values()
-        for metric_values in sub_keys.values()  # of one class, of the top k, or of neither
-        for name, value in metric_values.items()
-    }
-    failures = thresholds.read_failures(tfma.load_validation_result(uri))
+def list_metrics(evaluation: Evaluation, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
+    """Returns the metrics of a pipeline file, as an evaluation has them."""
     results = []
     for name, metric in metrics.items():
-        reported_name = metric.config.get("name", name)
-        value = float(values.get(reported_name, {}).get("doubleValue", math.nan))
-        failed_on = tuple(sorted(thresholds.slice_name(key) for key, failed in failures if failed == reported_name))
-        results.append(MetricResult(name, value, metric, failed_on, failures.get(((), reported_name))))
+        shown = metric.config.get("name", name)
+        cell = evaluation.overall.get(shown, Cell(math.nan))
+        results.append(MetricResult(name, cell.value, metric, evaluation.list_failed(shown), cell.unmet_change))
     return tuple(results)

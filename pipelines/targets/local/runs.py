@@ -134,6 +134,12 @@ class Run:
         return {name: value for name, value in self.parameters.items() if name not in self.defaults}
 
 
+def open_store(root: Path, mode: int = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY) -> Any:
+    """Opens the ML Metadata store of a folder of runs."""
+    sqlite = metadata_store_pb2.SqliteMetadataSourceConfig(filename_uri=str(root / METADATA_FILE), connection_mode=mode)
+    return metadata_store.MetadataStore(metadata_store_pb2.ConnectionConfig(sqlite=sqlite))
+
+
 def find_roots(root: str | None) -> list[Path]:
     """Returns the folders that have runs: `root`, or by default those in `runs`.
 
@@ -246,10 +252,7 @@ class _Store:
         self._contexts: Sequence[Any] = ()
         if not (root / METADATA_FILE).stat().st_size:  # a run that did not come to its first node
             return
-        config = metadata_store_pb2.ConnectionConfig()
-        config.sqlite.filename_uri = str(root / METADATA_FILE)
-        config.sqlite.connection_mode = metadata_store_pb2.SqliteMetadataSourceConfig.READONLY
-        self._store = metadata_store.MetadataStore(config)
+        self._store = open_store(root)
         self._contexts = sorted(
             self._store.get_contexts_by_type("pipeline_run"), key=lambda context: context.create_time_since_epoch
         )

@@ -1,12 +1,17 @@
 """Tests reading metrics by slice, thresholds and plots from TFMA's documents."""
 
+import math
+
 import tensorflow_model_analysis as tfma
 from google.protobuf import text_format
 from kfp import dsl
+from tensorflow_model_analysis.metrics.metric_types import MetricKey as Key
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2, validation_result_pb2
 
 from tfx_distribute.components.report import artifact_types, evaluation
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
+from tfx_distribute.pipelines.spec.pipeline import Metric
+from tfx_distribute.pipelines.targets import tfx_pipeline
 
 CONFIG = """
 model_specs { name: "candidate" } model_specs { name: "baseline" is_baseline: true }
@@ -26,9 +31,7 @@ def on_slice(hour: int | None, candidate: float, baseline: float) -> metrics_for
     if hour is not None:
         metrics.slice_key.single_slice_keys.add(column="hour", int64_value=hour)
     for name, value in (("candidate", candidate), ("baseline", baseline)):
-        entry = metrics.metric_keys_and_values.add()
-        entry.key.name, entry.key.model_name = "AUC", name
-        entry.value.double_value.value = value
+        metrics.metric_keys_and_values.add(key=Key("AUC", name).to_proto()).value.double_value.value = value
     return metrics
 
 
@@ -38,16 +41,38 @@ def test_slices_against_thresholds_and_baseline():
     metrics = [on_slice(10, 0.9, 0.9), on_slice(9, 0.9, 0.9), on_slice(None, 0.85, 0.84), on_slice(11, 0.7, 0.9)]
     validation = validation_result_pb2.ValidationResult()
     failed = validation.metric_validations_per_slice.add(slice_key=metrics[3].slice_key)
-    failure = failed.failures.add()
-    failure.metric_key.name, failure.metric_key.is_diff = "AUC", True
+    failure = failed.failures.add(metric_key=Key("AUC", is_diff=True).to_proto())
     failure.metric_value.double_value.value = -0.2
-    assert evaluation.to_slices(config, metrics, validation) == (
+    slices = (
         Slice("", {"AUC": Cell(0.85, 0.84)}),
         Slice("hour=11", {"AUC": Cell(0.7, 0.9, failed=True, unmet_change=-0.2)}),
         Slice("hour=9", {"AUC": Cell(0.9, 0.9)}),
         Slice("hour=10", {"AUC": Cell(0.9, 0.9)}),
     )
-    assert evaluation.to_thresholds(config) == {"AUC": ">= 0.8, change of at least -0.01"}
+    thresholds = {"AUC": ">= 0.8, change of at least -0.01"}
+    assert evaluation.to_evaluation(config, metrics, validation) == Evaluation(slices, thresholds)
+
+
+def test_names_and_order_are_those_of_the_pipeline_file():
+    """An output is added where two metrics have one name; a missing metric is NaN."""
+    early, late = (
+        Metric(class_name="AUC", output_name=name, lower_bound=0.5, config={"name": "same"}) for name in ("early", "late")
+    )
+    specs = tfx_pipeline.make_metrics_specs(
+        {"Z": Metric(class_name="AUC", output_name="late", lower_bound=0.5), "a": early, "b": late}
+    )
+    keys = [Key("same", output_name="early"), Key("same", output_name="late"), Key("Z", output_name="late")]
+    metrics, validation = metrics_for_slice_pb2.MetricsForSlice(), validation_result_pb2.ValidationResult()
+    for key in keys[:2]:
+        metrics.metric_keys_and_values.add(key=key.to_proto()).value.double_value.value = 0.25
+    failures = validation.metric_validations_per_slice.add().failures
+    for key in keys[1:]:
+        failures.add(metric_key=key.to_proto())
+    config = tfma.EvalConfig(model_specs=[tfma.ModelSpec()], metrics_specs=specs)
+    made = evaluation.to_evaluation(config, [metrics], validation)
+    assert {name: cell.failed for name, cell in made.overall.items()} == {"Z": True, "early.same": False, "late.same": True}
+    assert list(made.overall) == ["Z", "early.same", "late.same"]
+    assert math.isnan(made.overall["Z"].value)
 
 
 def test_classification_metrics_are_those_of_kfp():

@@ -416,7 +416,7 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
         eval_config, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False
     )
     assert verdict.unusable == ()
-    found = {result.name: result for result in results.read_metrics(folder, metrics)}
+    found = {result.name: result for result in results.list_metrics(report_evaluation.read(folder), metrics)}
     assert {name: result.value for name, result in found.items()} == pytest.approx(
         {name: value for name, (_, value, _) in cases.items()}
     )
@@ -434,4 +434,5 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
 )
 def test_failures_have_the_difference_if_it_is_why(metric, expected):
     verdict = judge(metric, {(): 0.5, SMALL: 0.25}, {(): 0.75, SMALL: 0.75})
-    assert thresholds.read_failures(verdict.validation) == expected
+    found = {(on, key.name): change for (on, key), change in thresholds.read_failures(verdict.validation).items()}
+    assert found == expected

@@ -1,18 +1,17 @@
 import io
 import logging
-import math
 import os
 import subprocess
 import sys
 
 import pytest
 
+from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
-from tfx_distribute.pipelines.spec.pipeline import Change, Metric
 from tfx_distribute.pipelines.targets.local import commands, runs
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
-from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
+from tfx_distribute.pipelines.targets.local.results import RunResult
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
@@ -99,13 +98,12 @@ def test_summary_of_a_pushed_model():
     result = RunResult(
         training=TRAINING,
         model="/m",
-        metrics=(
-            MetricResult("AUC", 0.912345678, Metric(lower_bound=0.8, change=Change(absolute=-0.01)), ()),
-            MetricResult("ExampleCount", 383.0, Metric(), ()),
-            MetricResult("MultiClassConfusionMatrixPlot", math.nan, Metric(), ()),
-        ),
-        blessed=True,
         pushed="/serving/1",
+        evaluation=Evaluation(
+            (Slice("", {"AUC": Cell(0.912345678), "ExampleCount": Cell(383.0)}),),
+            {"AUC": ">= 0.8, change of at least -0.01"},
+            blessed=True,
+        ),
     )
     assert [line.rstrip() for line in str(console.format_summary(result)).splitlines()] == [
         "trained       mirrored, 2 replicas, global batch 64, 440 steps",
@@ -116,24 +114,19 @@ def test_summary_of_a_pushed_model():
 
 
 def test_summary_of_a_refused_model():
-    metric = Metric(lower_bound=0.8)
-    result = RunResult(
-        training=TRAINING,
-        model="/m",
-        metrics=(
-            MetricResult("A", 0.5, metric, ("",)),
-            MetricResult("B", 0.9, metric, ("hour=1", "hour=2", "hour=3", "hour=4")),
-            MetricResult("C", 0.7, metric, ("", "hour=1")),
-            MetricResult("D", 0.72, Metric(lower_bound=0.43, change=Change(absolute=-0.2)), ("",), -0.23),
-        ),
-        blessed=False,
-    )
+    failed = Cell(0.5, failed=True)
+    overall = {"A": failed, "B": Cell(0.9), "C": failed, "D": Cell(0.72, 0.95, failed=True, unmet_change=-0.23), "E": failed}
+    slices = (Slice("hour=1", {"B": failed, "C": failed}), *(Slice(f"hour={hour}", {"B": failed}) for hour in (2, 3, 4)))
+    thresholds = {**dict.fromkeys("ABC", ">= 0.8"), "D": ">= 0.43, change of at least -0.2"}
+    evaluation = Evaluation((Slice("", overall), *slices), thresholds, blessed=False)
+    result = RunResult(training=TRAINING, model="/m", blessed=False, evaluation=evaluation)
     lines = str(console.format_summary(result)).splitlines()
     assert lines[1].endswith(">= 0.8  not met")
     assert lines[2].endswith("not met on 4 slices (hour=1, hour=2, hour=3, ...)")
     assert lines[3].endswith("not met, also on 1 slice (hour=1)")
     assert lines[4] == "D        0.72  >= 0.43, change of at least -0.2  not met: -0.23 from the blessed model's 0.95"
-    assert lines[5].endswith("not pushed: thresholds are not met; it is in /m")
+    assert lines[5] == "E        0.5     not met", "without a baseline, a threshold on change is not known"
+    assert lines[6].endswith("not pushed: thresholds are not met; it is in /m")
 
 
 NOISE = """

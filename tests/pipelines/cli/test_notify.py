@@ -97,16 +97,16 @@ def test_a_folder_in_use_is_not_news(command, file, receiver, tmp_path):
 
 
 def test_a_pushed_model_that_was_not_compared(file, receiver, tmp_path):
+    from tfx_distribute.components.report.data import Cell, Evaluation, Slice
     from tfx_distribute.pipelines.cli.console import Console
     from tfx_distribute.pipelines.spec import loader
-    from tfx_distribute.pipelines.spec.pipeline import Change, Metric
-    from tfx_distribute.pipelines.targets.local.results import MetricResult, RunResult
+    from tfx_distribute.pipelines.targets.local.results import RunResult
 
     file.write_text(f"{PIPELINE}notify: {{urls: {VARIABLE}, when: [succeeded]}}\n")
     (tmp_path / "metadata.sqlite").touch()
     paths = RunPaths(tmp_path, tmp_path / "logs" / "20260131-120000-000000", tmp_path / "serving")
-    metric = MetricResult("AUC", 0.9, Metric(change=Change(absolute=-0.01)), ())
-    result = RunResult({}, "/m", (metric,), blessed=True, unusable_baseline="its AUC is\x1b[2J not finite", pushed="/s/1")
+    evaluation = Evaluation((Slice("", {"AUC": Cell(0.9)}),), {"AUC": "change of at least -0.01"}, blessed=True)
+    result = RunResult({}, "/m", evaluation=evaluation, unusable_baseline="its AUC is\x1b[2J not finite", pushed="/s/1")
     notify.tell_end(loader.load(str(file)), paths, Console(), Ending(0, result=result))
     (received,) = receiver.messages
     assert received["message"].splitlines()[1:4] == [

@@ -3,7 +3,6 @@
 import pytest
 
 from tfx_distribute.pipelines.notify import message
-from tfx_distribute.pipelines.notify.message import Facts, MetricLine
 
 
 @pytest.mark.parametrize(
@@ -40,65 +39,56 @@ def test_outcomes_that_are_told(outcome, when, told):
 
 
 def test_a_failed_run():
-    facts = Facts(
-        "taxi",
-        "failed",
-        "train-1",
-        run="20261128-021500-000000",
-        reason="Trainer: ValueError: no such layer\n  at model.py, line 7, in build_model",
-        data={"spans": "2026-11-21 to 2026-11-27 (7 spans)"},
-        report="tfx-distribute report 20261128-021500-000000 --root runs/taxi",
-        log="/srv/taxi/runs/taxi/logs/20261128-021500-000000/run.log",
-    )
-    assert message.compose(facts) == message.Message(
+    facts = {
+        "run": "20261128-021500-000000",
+        "spans": "2026-11-21 to 2026-11-27 (7 spans)",
+        "reason": "Trainer: ValueError: no such layer\n  at model.py, line 7, in build_model",
+        "model": "",
+        "host": "train-1",
+    }
+    assert message.compose("taxi", "failed", facts) == message.Message(
         "taxi: failed",
         "run: 20261128-021500-000000\n"
         "spans: 2026-11-21 to 2026-11-27 (7 spans)\n"
         "reason: Trainer: ValueError: no such layer\n"
         "  at model.py, line 7, in build_model\n"
-        "report: tfx-distribute report 20261128-021500-000000 --root runs/taxi\n"
-        "log: /srv/taxi/runs/taxi/logs/20261128-021500-000000/run.log\n"
         "host: train-1",
         is_good=False,
     )
 
 
-def test_a_model_that_is_not_blessed():
-    metrics = (
-        MetricLine("BinaryAccuracy", 0.90625, ">= 0.95  not met", 0.9609375),
-        MetricLine("ExampleCount", 128.0, before=120.0),
-        MetricLine(
-            "Precision", 0.72, ">= 0.43, change of at least -0.2  not met: -0.23 from the blessed model's 0.95", 0.31
-        ),
-        MetricLine("AUC", float("nan"), ">= 0.5  not met: the value is not finite"),
-    )
-    composed = message.compose(Facts("taxi", "not_blessed", "train-1", metrics=metrics, model="/runs/model/7"))
-    assert composed.title == "taxi: not blessed"
-    assert composed.body == (
-        "BinaryAccuracy: 0.90625 (>= 0.95 not met; last run 0.960938)\n"
-        "ExampleCount: 128 (last run 120)\n"
-        "Precision: 0.72 (>= 0.43, change of at least -0.2 not met: -0.23 from the blessed model's 0.95; last run 0.31)\n"
-        "AUC: nan (>= 0.5 not met: the value is not finite)\n"
-        "model: /runs/model/7\n"
-        "host: train-1"
-    )
+def test_metrics():
+    nan = float("nan")
+    values = {"BinaryAccuracy": 0.90625, "ExampleCount": 128.0, "Precision": 0.72, "AUC": nan, "Table": nan}
+    verdicts = {
+        "BinaryAccuracy": ">= 0.95 not met",
+        "Precision": ">= 0.43, change of at least -0.2 not met: -0.23 from the blessed model's 0.95",
+        "AUC": ">= 0.5 not met",
+    }
+    before = {"BinaryAccuracy": 0.9609375, "ExampleCount": 120.0, "Precision": 0.31}
+    assert message.describe_metrics(values, verdicts, before) == {
+        "BinaryAccuracy": "0.90625 (>= 0.95 not met; last run 0.960938)",
+        "ExampleCount": "128 (last run 120)",
+        "Precision": "0.72 (>= 0.43, change of at least -0.2 not met: -0.23 from the blessed model's 0.95; last run 0.31)",
+        "AUC": "nan (>= 0.5 not met)",
+    }
 
 
-@pytest.mark.parametrize("outcome", ["succeeded", "not_blessed"])
-def test_a_model_that_was_not_compared(outcome):
-    facts = Facts("taxi", outcome, "train-1", unusable_baseline="its AUC is not finite", model="/runs/model/7")
-    assert message.compose(facts).body == (
-        "baseline: not compared with the latest blessed model: its AUC is not finite\nmodel: /runs/model/7\nhost: train-1"
-    )
-
-
-@pytest.mark.parametrize(("outcome", "is_good"), [("stopped", False), ("recovered", True), ("succeeded", True)])
-def test_other_outcomes(outcome, is_good):
-    composed = message.compose(Facts("taxi", outcome, "train-1"))
-    assert composed == message.Message(f"taxi: {outcome}", "host: train-1", is_good)
+@pytest.mark.parametrize(
+    ("outcome", "title", "is_good"),
+    [
+        ("not_blessed", "not blessed", False),
+        ("stopped", "stopped", False),
+        ("recovered", "recovered", True),
+        ("succeeded", "succeeded", True),
+    ],
+)
+def test_titles(outcome, title, is_good):
+    composed = message.compose("taxi", outcome, {"host": "train-1"})
+    assert composed == message.Message(f"taxi: {title}", "host: train-1", is_good)
 
 
 def test_long_reasons_are_cut():
     reason = "\n".join(["x" * 1000, "", *map(str, range(10))])
-    lines = message.compose(Facts("taxi", "stopped", "train-1", reason=reason)).body.splitlines()
+    lines = message.compose("taxi", "stopped", {"reason": reason, "host": "train-1"}).body.splitlines()
     assert lines == [f"reason: {'x' * message.MAX_LINE}...", "0", "1", "2", "3", "...", "host: train-1"]

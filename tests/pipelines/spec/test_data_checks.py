@@ -253,7 +253,7 @@ def test_required_features_are_columns(project, source):
         (["cat/1.png", "dog/1.txt"], "data/dog/1.txt is not an image: its name does not end in one of .bmp"),
         (
             ["cat/1.png", "dog/1.JPG"],
-            "data: the label, the trainer.label, is text: the name of a folder; without a transform",
+            "data: column 'label', the trainer.label, is text: the name of a folder; without a transform",
         ),
     ],
 )

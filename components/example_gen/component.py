@@ -25,7 +25,7 @@ from tfx.orchestration import data_types
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import driver, executor, spans
-from tfx_distribute.components.example_gen.names import LAST_SPAN, REQUIRE, SCHEMA_FILE, SPANS_HINT, WINDOW
+from tfx_distribute.components.example_gen.names import FORMAT, LAST_SPAN, REQUIRE, SCHEMA_FILE, SPANS_HINT, WINDOW
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -33,6 +33,8 @@ class _DataFilesExampleGen(FileBasedExampleGen):
     """Reads data files."""
 
     DRIVER_CLASS = driver.SourceDriver
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
+    FORMAT: str
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class _DataFilesExampleGen(FileBasedExampleGen):
           ConfigurationError: An argument has a value that has no effect here.
         """
         super().__init__(*arguments, **options)
+        self.exec_properties[FORMAT] = self.FORMAT
         if require:
             self.exec_properties[REQUIRE] = json.dumps(list(require))
         input_base = self.exec_properties[standard_component_specs.INPUT_BASE_KEY]
@@ -78,7 +81,7 @@ class _DataFilesExampleGen(FileBasedExampleGen):
 class CsvExampleGen(_DataFilesExampleGen):
     """Reads CSV files."""
 
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.CsvExecutor)
+    FORMAT = "csv"
 
     def __init__(self, *arguments: Any, schema_file: str | None = None, **options: Any):
         """Constructs an ExampleGen.
@@ -97,17 +100,16 @@ class CsvExampleGen(_DataFilesExampleGen):
 class ImportExampleGen(_DataFilesExampleGen):
     """Reads TFRecord files of tf.Examples."""
 
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ImportExecutor)
+    FORMAT = "tfrecord"
 
 
 class ImageExampleGen(_DataFilesExampleGen):
     """Reads a folder of images, which has a folder for each class or a metadata.csv."""
 
-    DRIVER_CLASS = driver.ImageDriver
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ImageExecutor)
+    FORMAT = "images"
 
 
 class ParquetExampleGen(_DataFilesExampleGen):
     """Reads Parquet files."""
 
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.ParquetExecutor)
+    FORMAT = "parquet"

@@ -19,7 +19,7 @@ from pyarrow import csv
 from tfx_bsl.coders.csv_decoder import ColumnType, ColumnTypeInferrer
 
 from tfx_distribute.components.example_gen import csv_rows
-from tfx_distribute.components.example_gen.data_files import open_file
+from tfx_distribute.components.example_gen.files import open_file
 from tfx_distribute.components.example_gen.names import BEYOND_FLOAT32
 from tfx_distribute.trainer_module.errors import DataError
 

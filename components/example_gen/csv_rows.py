@@ -7,9 +7,9 @@ accepted, blank lines are skipped. Imports nothing heavy.
 
 import codecs
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
+from tfx_distribute.components.example_gen.files import open_file
 from tfx_distribute.components.example_gen.names import DifferentColumnsError, describe_difference
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -54,7 +54,7 @@ def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -
     return _check_widths(_rows(stream, file, first_line), width, file)
 
 
-def list_columns(files: Sequence[str], open_file: Callable[[str], Any], may_differ: bool = False) -> list[str]:
+def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
     """Returns the column names of the files of a split.
 
     Raises:

@@ -1,29 +1,23 @@
-"""Lists, opens and fingerprints data files, local or remote."""
+"""Fingerprints data files, and reads what says which data an ExampleGen reads."""
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 from tfx.types import standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_distribute.components.example_gen import names, spans
+from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.example_gen.names import (
-    ALL_FILES,
     COLUMN_TYPES,
     LAST_SPAN,
     SCHEDULED_AT,
     SCHEMA_FILE,
-    SPANS_HINT,
     WINDOW,
 )
-from tfx_distribute.trainer_module.errors import DataError
 
 _BLOCK = 1 << 20
 _BATCH_BYTES = 4 << 20
@@ -33,9 +27,7 @@ def choose_spans(exec_properties: Mapping[str, Any]) -> spans.Chosen:
     """Returns the folders or files that an ExampleGen reads; see `spans.choose`."""
     values = (exec_properties.get(name) for name in (WINDOW, LAST_SPAN, SCHEDULED_AT))
     input_base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
-    return spans.choose(
-        input_base, spans.Window.from_json(*values), lambda folder: fileio.listdir(folder) if fileio.isdir(folder) else []
-    )
+    return spans.choose(input_base, spans.Window.from_json(*values))
 
 
 def read_column_types(exec_properties: Mapping[str, Any]) -> dict[str, str]:
@@ -47,29 +39,6 @@ def read_column_types(exec_properties: Mapping[str, Any]) -> dict[str, str]:
         return {}
     schema = io_utils.SchemaReader().read(exec_properties[SCHEMA_FILE])
     return {feature.name: schema_pb2.FeatureType.Name(feature.type) for feature in schema.feature}
-
-
-def list_files(input_base: str, pattern: str) -> list[str]:
-    """Returns the data files of a split, sorted.
-
-    `pattern` is `*` for all data files of the folder; anything else is the name of one
-    file, taken literally.
-
-    A DataError says why they cannot be read.
-    """
-    if pattern != ALL_FILES:
-        file = os.path.join(input_base, pattern)
-        if not fileio.exists(file) or fileio.isdir(file):
-            hint = f"; {SPANS_HINT}" if spans.has_fields(pattern) else ""
-            raise DataError(f"{file} is not a file, or is not there{hint}")
-        return [file]
-    return names.list_files(input_base, fileio.listdir, fileio.isdir, fileio.exists)
-
-
-def open_file(file: str) -> Any:
-    """Opens a file for reading bytes."""
-    # Opened with Beam, since TensorFlow drops carriage returns at the ends of lines.
-    return FileSystems.open(file, compression_type=CompressionTypes.UNCOMPRESSED)
 
 
 def to_batches(contents: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -85,18 +54,17 @@ def to_batches(contents: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def fingerprint(files: Iterable[str], folder: str | None = None) -> str:
+def fingerprint(files: Iterable[tuple[str, str]]) -> str:
     """Fingerprints the content of files, or the size and mtime of remote ones.
 
-    Returns their number, their size and a SHA-256, as in TFX's fingerprints. With a
-    `folder`, their names in it count too.
+    Each file comes with a name that counts, too. Returns their number, their size and a
+    SHA-256, as in TFX's fingerprints.
     """
     sizes, digests = [], []
-    for file in files:
+    for file, name in files:
         stat = fileio.stat(file)
         sizes.append(stat.length)
-        name = f"{os.path.relpath(file, folder)} " if folder else ""
-        digests.append(f"{file} {stat.length} {stat.mtime_nsec}" if "://" in file else f"{name}{_sha256(file)}")
+        digests.append(f"{file} {stat.length} {stat.mtime_nsec}" if "://" in file else f"{name} {_sha256(file)}")
     digest = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
     return f"num_files:{len(sizes)},total_bytes:{sum(sizes)},sha256:{digest}"
 

@@ -1,23 +1,21 @@
 """Fingerprints the files of a data source, so that changed content is read again."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfx.components.example_gen import driver, input_processor
 from tfx.proto import example_gen_pb2, range_config_pb2
 
-from tfx_distribute.components.example_gen import images
-from tfx_distribute.components.example_gen.data_files import choose_spans, fingerprint, list_files, read_column_types
-from tfx_distribute.components.example_gen.image_files import find_folder
-from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN, SCHEMA_FILE
+from tfx_distribute.components.example_gen import formats
+from tfx_distribute.components.example_gen.data_files import choose_spans, fingerprint, read_column_types
+from tfx_distribute.components.example_gen.names import COLUMN_TYPES, FORMAT, LAST_SPAN, SCHEMA_FILE
 
 
 class _SourceFiles(input_processor.InputProcessor):
-    def __init__(self, splits: Iterable[example_gen_pb2.Input.Split], paths: Sequence[str]):
+    def __init__(self, splits: Iterable[example_gen_pb2.Input.Split], data_format: formats.Format, paths: Sequence[str]):
         super().__init__(splits)
-        self._paths = paths
+        self._format, self._paths = data_format, paths
 
     def get_pattern_for_span_version(self, pattern: str, span: int, version: int | None) -> str:
         return pattern
@@ -26,18 +24,10 @@ class _SourceFiles(input_processor.InputProcessor):
         return 0
 
     def get_input_fingerprint(self, span: int, version: int | None) -> str:
-        return "\n".join(f"split:{split.name},{self.fingerprint(split.pattern)}" for split in self._splits)
+        return "\n".join(f"split:{split.name},{self._fingerprint(split.pattern)}" for split in self._splits)
 
-    def fingerprint(self, pattern: str) -> str:
-        return fingerprint(file for path in self._paths for file in list_files(path, pattern))
-
-
-class _SourceImages(_SourceFiles):
-    def fingerprint(self, pattern: str) -> str:
-        folders = [find_folder(path, pattern) for path in self._paths]
-        return ",".join(
-            fingerprint([os.path.join(folder, file) for file in images.list_files(folder)], folder) for folder in folders
-        )
+    def _fingerprint(self, pattern: str) -> str:
+        return fingerprint(file for path in self._paths for file in self._format.contents(path, pattern))
 
 
 class SourceDriver(driver.FileBasedDriver):
@@ -46,7 +36,7 @@ class SourceDriver(driver.FileBasedDriver):
     The input base may have spans; apart from that, paths are taken literally.
     """
 
-    processor: type[_SourceFiles] = _SourceFiles
+    _format: formats.Format
     _paths: tuple[str, ...] = ()
 
     def resolve_exec_properties(
@@ -58,6 +48,7 @@ class SourceDriver(driver.FileBasedDriver):
         that has read the newest. The types in a schema are added, too: other changes of
         the schema leave the examples as they are.
         """
+        self._format = formats.FORMATS[exec_properties[FORMAT]]
         chosen = choose_spans(exec_properties)
         self._paths = chosen.paths
         if chosen.names:
@@ -73,10 +64,4 @@ class SourceDriver(driver.FileBasedDriver):
         input_base_uri: str | None = None,
     ) -> input_processor.InputProcessor:
         """Returns the processor that fingerprints the files."""
-        return self.processor(splits, self._paths)
-
-
-class ImageDriver(SourceDriver):
-    """Drives the ExampleGen for images, whose labels are in the file names."""
-
-    processor = _SourceImages
+        return _SourceFiles(splits, self._format, self._paths)

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,25 +31,13 @@ from tfx.utils import proto_utils
 
 from tfx_distribute.components.beam import parts as beam_parts
 from tfx_distribute.components.example_encoder import Encoder
-from tfx_distribute.components.example_gen import (
-    csv_columns,
-    csv_rows,
-    image_files,
-    images,
-    parquet_columns,
-    records,
-    require,
-    spans,
-)
-from tfx_distribute.components.example_gen.data_files import choose_spans, list_files, open_file, read_column_types
-from tfx_distribute.components.example_gen.names import LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
+from tfx_distribute.components.example_gen import csv_columns, formats, require, spans
+from tfx_distribute.components.example_gen.data_files import choose_spans, read_column_types
+from tfx_distribute.components.example_gen.names import FORMAT, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
 from tfx_distribute.trainer_module.errors import DataError
 
 # How finely files are divided, so that all processes have work until the end.
 PARTS_PER_PROCESS, MAX_BINS_PER_PROCESS = 2, 16
-
-# A part of a file.
-Reader = Callable[..., Iterator[require.Batch]]
 
 
 @dataclass(frozen=True)
@@ -85,9 +73,11 @@ def _read_types(part: _Part) -> csv_columns.Types:
     return csv_columns.merge_types(csv_columns.read_types(file, part.number, part.num_parts) for file in part.files)
 
 
-def _read_parquet(file: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
-    with open_file(file) as stream:
-        yield from parquet_columns.read(stream, file, number, num_parts)
+def _infer_types(parts: beam.PCollection, number: int, schema: Mapping[str, str]) -> beam.pvalue.AsSingleton:
+    """Returns the types of the columns of a split, whose files are read once more."""
+    types = parts | f"ReadTypes{number}" >> beam.Map(_read_types)
+    types |= f"MergeTypes{number}" >> beam.CombineGlobally(csv_columns.merge_types)
+    return beam.pvalue.AsSingleton(types | f"SchemaTypes{number}" >> beam.Map(csv_columns.as_in_schema, schema))
 
 
 def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
@@ -104,7 +94,9 @@ def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
     ]
 
 
-def _write(part: _Part, splits: _Splits, required: Sequence[str], read: Reader, *arguments: Any) -> require.Counts:
+def _write(
+    part: _Part, splits: _Splits, required: Sequence[str], data_format: formats.Format, *types: Any
+) -> require.Counts:
     """Writes the examples of a part as one file in each split, and counts them."""
     encoder = Encoder(schema_pb2.Schema())
     counts, kept = require.Counts(), [0] * len(splits.names)
@@ -113,7 +105,7 @@ def _write(part: _Part, splits: _Splits, required: Sequence[str], read: Reader, 
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(tf.io.TFRecordWriter(file, "GZIP")) for file in partial]
         for file in part.files:
-            for batch in read(file, part.number, part.num_parts, *arguments):
+            for batch in data_format.read(file, part.number, part.num_parts, *types):
                 batch = require.select(batch, required, counts)
                 for example in encoder.encode(batch) if isinstance(batch, pa.RecordBatch) else batch:
                     split = splits.assign(example)
@@ -125,26 +117,8 @@ def _write(part: _Part, splits: _Splits, required: Sequence[str], read: Reader, 
     return counts
 
 
-class _Executor(base_beam_executor.BaseBeamExecutor):
-    """Executor of an ExampleGen; each format has a subclass."""
-
-    read: Reader
-
-    def list_files(self, input_base: str, pattern: str) -> list[str]:
-        """Returns what is divided among processes: the files of an input split."""
-        return list_files(input_base, pattern)
-
-    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str] | None:
-        """Checks that the files of all splits go together, or raises a DataError.
-
-        With `may_differ`, some may lack columns of others. Returns the features of the
-        examples; None if only the examples tell.
-        """
-        return None
-
-    def reader_arguments(self, parts: beam.PCollection, number: int, exec_properties: Mapping[str, Any]) -> list[Any]:
-        """Returns what the reader of a split needs besides the part of a file."""
-        return []
+class Executor(base_beam_executor.BaseBeamExecutor):
+    """Executor of the ExampleGens for data files."""
 
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
         """Writes the examples."""
@@ -163,8 +137,12 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
             logging.info("spans %s", chosen.describe())
             examples.set_string_custom_property(SPANS, chosen.describe())
             examples.set_string_custom_property(NEWEST_SPAN, chosen.names[-1])
-        files = [[file for path in chosen.paths for file in self.list_files(path, split.pattern)] for split in inputs.splits]
-        columns = self.check(files, spans.Window.from_json(exec_properties.get(WINDOW), None).skip_missing)
+        data_format = formats.FORMATS[exec_properties[FORMAT]]
+        files = [
+            [file for path in chosen.paths for file in data_format.list_files(path, split.pattern)]
+            for split in inputs.splits
+        ]
+        columns = data_format.columns(files, spans.Window.from_json(exec_properties.get(WINDOW), None).skip_missing)
         required = json.loads(exec_properties.get(REQUIRE) or "[]")
         for name in required:
             if columns is not None and name not in columns:
@@ -184,8 +162,9 @@ class _Executor(base_beam_executor.BaseBeamExecutor):
             for number, input_files in enumerate(files):
                 parts = pipeline | f"Parts{number}" >> beam.Create(make_parts(input_files, processes))
                 parts |= f"Spread{number}" >> beam.Reshuffle()
-                arguments = self.reader_arguments(parts, number, exec_properties)
-                written = beam.Map(_write, splits[number], required, type(self).read, *arguments)
+                schema = read_column_types(exec_properties)
+                types = [_infer_types(parts, number, schema)] if exec_properties[FORMAT] == "csv" else []
+                written = beam.Map(_write, splits[number], required, data_format, *types)
                 counts.append(parts | f"Write{number}" >> written)
             if required:
                 _ = counts | beam.Flatten() | beam.CombineGlobally(require.merge) | beam.Map(require.save, counts_file)
@@ -201,56 +180,3 @@ def _record(counts: require.Counts, examples: types.Artifact) -> None:
     if counts.left_out:
         examples.set_string_custom_property(LEFT_OUT, counts.describe())
         logging.info("left out %s", counts.describe())
-
-
-def _in_all(columns: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the names that every input split has, in the order of the first."""
-    return [name for name in columns[0] if all(name in others for others in columns)]
-
-
-class CsvExecutor(_Executor):
-    """Executor of the ExampleGen for CSV files."""
-
-    read = staticmethod(csv_columns.read)
-
-    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str]:
-        """Compares the headers of each split."""
-        return _in_all([csv_rows.list_columns(split_files, open_file, may_differ) for split_files in files])
-
-    def reader_arguments(self, parts: beam.PCollection, number: int, exec_properties: Mapping[str, Any]) -> list[Any]:
-        """Returns the types of columns, for which all files are read once more."""
-        schema = read_column_types(exec_properties)
-        types = parts | f"ReadTypes{number}" >> beam.Map(_read_types)
-        types |= f"MergeTypes{number}" >> beam.CombineGlobally(csv_columns.merge_types)
-        return [beam.pvalue.AsSingleton(types | f"SchemaTypes{number}" >> beam.Map(csv_columns.as_in_schema, schema))]
-
-
-class ParquetExecutor(_Executor):
-    """Executor of the ExampleGen for Parquet files."""
-
-    read = staticmethod(_read_parquet)
-
-    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str]:
-        """Compares the columns of all files."""
-        return parquet_columns.inspect([*itertools.chain(*files)], open_file, may_differ)
-
-
-class ImageExecutor(_Executor):
-    """Executor of the ExampleGen for images."""
-
-    read = staticmethod(images.read)
-
-    def list_files(self, input_base: str, pattern: str) -> list[str]:
-        """Returns the folder of a span or input split, whose images are divided."""
-        return [image_files.find_folder(input_base, pattern)]
-
-    def check(self, files: Sequence[Sequence[str]], may_differ: bool) -> Collection[str]:
-        """Checks that each image of a split has a label, or a row of the table."""
-        folders = itertools.chain(*files)
-        return _in_all([image_files.check(folder, images.list_files(folder), open_file) for folder in folders])
-
-
-class ImportExecutor(_Executor):
-    """Executor of the ExampleGen for TFRecord files."""
-
-    read = staticmethod(records.read)

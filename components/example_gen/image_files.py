@@ -4,11 +4,10 @@ Imports nothing heavy.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection
 
-from tfx_distribute.components.example_gen import csv_rows
-from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
+from tfx_distribute.components.example_gen import csv_rows, files
+from tfx_distribute.components.example_gen.names import is_data_file
 from tfx_distribute.trainer_module.errors import DataError
 
 METADATA, FILE_NAME = "metadata.csv", "file_name"  # the table, and its column with paths
@@ -18,16 +17,7 @@ SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png")  # of what tf.io.decode_ima
 _ADVICE = f"write a folder that holds a folder for each class, or a {METADATA} with a column {FILE_NAME!r}"
 
 
-def find_folder(input_base: str, pattern: str) -> str:
-    """Returns the folder of an input split: the base, or its subfolder `pattern`."""
-    return input_base if pattern == ALL_FILES else os.path.join(input_base, pattern)
-
-
-def list_files(
-    folder: str,
-    listdir: Callable[[str], Iterable[str]] = os.listdir,
-    isdir: Callable[[str], bool] = os.path.isdir,
-) -> list[str]:
+def list_files(folder: str) -> list[str]:
     """Returns the relative paths of all images and of `metadata.csv`, sorted.
 
     Hidden files and folders are left out.
@@ -35,39 +25,40 @@ def list_files(
     Raises:
       DataError: The folder is missing, or holds files that are not images.
     """
-    if not isdir(folder):
+    if not files.is_folder(folder):
         raise DataError(f"{folder} is not a folder, or is not there; {_ADVICE}")
-    files, folders = [], [""]
+    found, folders = [], [""]
     while folders:
         parent = folders.pop()
-        for name in listdir(os.path.join(folder, parent)):
-            path = f"{parent}{name.rstrip('/')}"  # object storage marks folders with a slash
+        for name in files.list_names(os.path.join(folder, parent)):
+            path = f"{parent}{name}"
             if not is_data_file(name):
                 continue
             if path == METADATA or path.lower().endswith(SUFFIXES):
-                files.append(path)
-            elif isdir(os.path.join(folder, path)):
+                found.append(path)
+            elif files.is_folder(os.path.join(folder, path)):
                 folders.append(f"{path}/")
             else:
                 raise DataError(
                     f"{os.path.join(folder, path)} is not an image: its name does not end in one of {', '.join(SUFFIXES)}; "
                     "convert or remove it"
                 )
-    return sorted(files)
+    return sorted(found)
 
 
-def check(folder: str, files: Sequence[str], open_file: Callable[[str], Any]) -> list[str]:
+def check(folder: str) -> list[str]:
     """Checks that each image has a class, or a row of the table.
 
-    `files` are those that `list_files` returns. Returns the names of the features.
+    Returns the names of the features.
 
     Raises:
       DataError: An image has neither, there is only one class, or the table cannot be
         read.
     """
-    images = {file for file in files if file != METADATA}
-    if METADATA in files:
-        return _check_metadata(folder, images, open_file)
+    listed = list_files(folder)
+    images = {file for file in listed if file != METADATA}
+    if METADATA in listed:
+        return _check_metadata(folder, images)
     for file in sorted(images):
         if file.count("/") != 1:
             raise DataError(f"{os.path.join(folder, file)} is not directly in the folder of a class; {_ADVICE}")
@@ -78,10 +69,10 @@ def check(folder: str, files: Sequence[str], open_file: Callable[[str], Any]) ->
     return [IMAGE, LABEL]
 
 
-def _check_metadata(folder: str, images: Collection[str], open_file: Callable[[str], Any]) -> list[str]:
+def _check_metadata(folder: str, images: Collection[str]) -> list[str]:
     table = os.path.join(folder, METADATA)
     named = set()
-    with open_file(table) as stream:
+    with files.open_file(table) as stream:
         columns, rows = csv_rows.read(stream, table)
         if FILE_NAME not in columns:
             raise DataError(f"{table} has no column {FILE_NAME!r}, the path of an image; it has {', '.join(columns)}")

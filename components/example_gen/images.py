@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-from tfx.dsl.io import fileio
 
 from tfx_distribute.components.example_gen import csv_columns, image_files
-from tfx_distribute.components.example_gen.data_files import open_file, to_batches
+from tfx_distribute.components.example_gen.data_files import to_batches
+from tfx_distribute.components.example_gen.files import open_file
 from tfx_distribute.components.example_gen.image_files import FILE_NAME, IMAGE, LABEL, METADATA
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -25,11 +25,6 @@ _SIGNATURES = (
     (b"BM", b""),
 )
 _SCAN = b"\xff\xda"  # of a JPEG file; a thumbnail before the last one has an end of its own
-
-
-def list_files(folder: str) -> list[str]:
-    """Returns the files of a folder, local or remote: see `image_files.list_files`."""
-    return image_files.list_files(folder, fileio.listdir, fileio.isdir)
 
 
 def read(folder: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
@@ -51,7 +46,7 @@ def read(folder: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
 
 def _read_rows(folder: str) -> pa.RecordBatch:
     """Returns the columns of all images, and their paths in the column `file_name`."""
-    files = list_files(folder)
+    files = image_files.list_files(folder)
     if METADATA not in files:
         labels = [file.partition("/")[0] for file in files]
         lists = [_to_lists([text.encode() for text in texts]) for texts in (files, labels)]

@@ -1,11 +1,11 @@
 """Names data files, tables, columns and splits."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfx_distribute.trainer_module.errors import DataError
 
 ALL_FILES = "*"  # pattern of an input split: every data file of the folder
+FORMAT = "format"  # execution property: format of the data, see `formats.FORMATS`
 REQUIRE = "require"  # execution property: names of required features, as JSON
 # Execution properties: path of a curated schema, and the types that it has, as JSON.
 SCHEMA_FILE, COLUMN_TYPES = "schema_file", "column_types"
@@ -65,41 +65,12 @@ def is_data_file(name: str) -> bool:
     return not name.startswith((".", "_"))
 
 
-def list_files(
-    path: str,
-    listdir: Callable[[str], Iterable[str]] = os.listdir,
-    isdir: Callable[[str], bool] = os.path.isdir,
-    exists: Callable[[str], bool] = os.path.exists,
-) -> list[str]:
-    """Returns the data files at a path: those of a folder, sorted, or one file.
-
-    Raises:
-      DataError: There are no data files, the folder has subfolders, or it is a table
-        with a log.
-    """
-    if not isdir(path):
-        if not exists(path):
-            raise DataError(f"{path} does not exist")
-        return [path]
-    names = list(listdir(path))
-    if refusal := table_refusal(path, names):
-        raise DataError(refusal)
-    files = [os.path.join(path, name) for name in sorted(names) if is_data_file(name)]
-    if not files:
-        raise DataError(f"the folder {path} holds no data files")
-    for file in files:
-        if isdir(file):
-            raise DataError(f"{file} is a folder; the files have to be directly in {path}")
-    return files
-
-
 def table_refusal(folder: str, names: Iterable[str]) -> str | None:
     """Returns why the files of a folder must not be read without a table's log.
 
-    None if they may be read. `names` are all names in the folder; those of folders may
-    end in a slash.
+    None if they may be read. `names` are all names in the folder.
     """
-    for log in sorted(_TABLE_LOGS.keys() & {name.rstrip("/") for name in names}):
+    for log in sorted(_TABLE_LOGS.keys() & {*names}):
         return (
             f"{folder} is {_TABLE_LOGS[log]}: its log in {log} says which files and rows count; export it to a folder of "
             "plain files, and name that folder"

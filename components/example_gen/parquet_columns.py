@@ -5,7 +5,7 @@ TensorFlow nor TFX, so that `validate` can use it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet, types
 
+from tfx_distribute.components.example_gen.files import open_file
 from tfx_distribute.components.example_gen.names import BEYOND_FLOAT32, DifferentColumnsError, describe_difference
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -24,7 +25,7 @@ _PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # an index without a name
 _BATCH_ROWS, _BATCH_BYTES = 10_000, 4 << 20
 
 
-def inspect(files: Sequence[str], open_file: Callable[[str], Any], may_differ: bool = False) -> dict[str, str]:
+def inspect(files: Sequence[str], may_differ: bool = False) -> dict[str, str]:
     """Returns how the columns of files arrive in examples, see `describe_columns`.
 
     Raises:
@@ -49,21 +50,22 @@ def inspect(files: Sequence[str], open_file: Callable[[str], Any], may_differ: b
     return first
 
 
-def read(stream: Any, file: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
-    """Reads every `num_parts`-th row group of an open file, starting with `number`.
+def read(file: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
+    """Reads every `num_parts`-th row group of a file, starting with `number`.
 
     Raises:
       DataError: The file is damaged, or a value does not fit.
     """
-    content = _open(stream, file)
-    for group in range(number, content.num_row_groups, num_parts):
-        metadata = content.metadata.row_group(group)
-        rows = _BATCH_BYTES * metadata.num_rows // max(1, metadata.total_byte_size)
-        try:
-            for batch in content.iter_batches(min(max(1, rows), _BATCH_ROWS), row_groups=[group]):
-                yield to_features(batch, file)
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{file}: row group {group} cannot be read: {error}") from error
+    with open_file(file) as stream:
+        content = _open(stream, file)
+        for group in range(number, content.num_row_groups, num_parts):
+            metadata = content.metadata.row_group(group)
+            rows = _BATCH_BYTES * metadata.num_rows // max(1, metadata.total_byte_size)
+            try:
+                for batch in content.iter_batches(min(max(1, rows), _BATCH_ROWS), row_groups=[group]):
+                    yield to_features(batch, file)
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"{file}: row group {group} cannot be read: {error}") from error
 
 
 def _open(stream: Any, file: str) -> parquet.ParquetFile:

@@ -12,10 +12,11 @@ https://airflow.apache.org/docs/apache-airflow/stable/core-concepts/dag-run.html
 import json
 import re
 import zoneinfo
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+from tfx_distribute.components.example_gen import files
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 SCHEDULED = "scheduled"
@@ -26,8 +27,6 @@ _DATE = ("YYYY", "MM", "DD")
 _DIGITS = {"YYYY": "4", "MM": "2", "DD": "2", "HH": "2"}
 _EPOCH = datetime(1970, 1, 1)
 _SHOWN = 5
-
-ListNames = Callable[[str], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -175,11 +174,10 @@ def name_of(path: str, number: int) -> str:
     return moment.strftime("%Y-%m-%dT%H" if "{HH}" in path else "%Y-%m-%d")
 
 
-def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
+def choose(path: str, window: Window) -> Chosen:
     """Finds the data of a window.
 
-    A path without fields is returned as it is. `list_names` returns the names in a
-    folder, of which those of folders may end in a slash; none if it is not there.
+    A path without fields is returned as it is.
 
     Raises:
       ConfigurationError: The pattern or the last span is not valid.
@@ -189,7 +187,7 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
         return Chosen((path,))
     check_pattern(path)
     last = parse_last(path, window)
-    found = find(path, list_names)
+    found = find(path)
     if not found:
         raise DataError(
             f"no data found at {path}; everything except the fields is taken literally, {{MM}} and {{DD}} have two "
@@ -210,7 +208,7 @@ def choose(path: str, window: Window, list_names: ListNames) -> Chosen:
     return Chosen(tuple(found[number] for number in present), tuple(name_of(path, number) for number in present), missing)
 
 
-def find(path: str, list_names: ListNames) -> dict[int, str]:
+def find(path: str) -> dict[int, str]:
     """Returns the path of each span that is there, of its highest version."""
     base = before_fields(path)
     places: list[tuple[str, Mapping[str, str]]] = [(base, {})]
@@ -219,7 +217,7 @@ def find(path: str, list_names: ListNames) -> dict[int, str]:
         places = [
             (f"{folder.rstrip('/')}/{match[0]}", {**values, **match.groupdict()})
             for folder, values in places
-            for match in map(pattern.fullmatch, {name.rstrip("/") for name in list_names(folder)})
+            for match in map(pattern.fullmatch, files.list_names(folder))
             if match
         ]
     best: dict[int, tuple[int, str]] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tfx_distribute.pipelines.cli.options import refuse, refusing_errors
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.starter.first_model import FirstModel
@@ -67,16 +67,16 @@ def _check_folder(folder: Path) -> str:
 
 
 def _make_first_model(folder: Path, name: str, data: str | None, label: str | None) -> dict[str, str]:
-    from tfx_distribute.pipelines.spec import data_checks
+    from tfx_distribute.components.example_gen.formats import FORMATS
     from tfx_distribute.pipelines.starter import columns, first_model, project
 
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(data) if data else project.write_sample(Path(temporary, SAMPLE))
         source = _find_source(path)
         try:
-            files = data_checks.list_data_files(source, str(path))
-        except ConfigurationError as error:
-            raise ConfigurationError(str(error).replace(f"data.{source}:", "--from:")) from error
+            files = FORMATS[source].list_files(str(path))
+        except (DataError, OSError) as error:
+            raise ConfigurationError(f"--from: {error}") from error
         model = first_model.choose(columns.read(source, files), label or SAMPLE_LABEL)
         sample = {} if data else {SAMPLE: path.read_text(encoding="utf-8")}
     for word, text in _describe(model):

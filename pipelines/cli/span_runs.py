@@ -56,7 +56,7 @@ def find_unread(data: "Data", root: Path) -> list[str]:
         if not read:
             return []
         first = spans.parse(path, data_checks.choose_spans(data).names[0])
-        there = spans.find(path, data_checks.list_names)
+        there = spans.find(path)
     except Exception:  # of a storage, too: the run itself says so
         return []
     return [spans.name_of(path, number) for number in sorted(there) if max(read) < number < first]
@@ -69,16 +69,15 @@ def run_each(data: "Data", backfill: str) -> int:
     """
     from tfx_distribute.components.example_gen import spans
     from tfx_distribute.components.launchers.sigterm import TerminatedError, terminable
-    from tfx_distribute.pipelines.spec import data_checks
 
     path, (first, _, last) = data.source[1], backfill.partition("..")
     names, missing = [], []
     try:
-        there = spans.find(path, data_checks.list_names)
+        there = spans.find(path)
         for number in range(spans.parse(path, first), spans.parse(path, last) + 1):
             name = spans.name_of(path, number)
             if number in there or data.missing == "fail":
-                spans.choose(path, dataclasses.replace(data.spans_window, last=name), data_checks.list_names)
+                spans.choose(path, dataclasses.replace(data.spans_window, last=name))
                 names.append(name)
             else:
                 missing.append(name)

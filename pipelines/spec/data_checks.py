@@ -3,11 +3,12 @@
 import itertools
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
-from tfx_distribute.components.example_gen import csv_rows, image_files, names, spans
+from tfx_distribute.components.example_gen import csv_rows, spans
+from tfx_distribute.components.example_gen.files import open_file
+from tfx_distribute.components.example_gen.formats import FORMATS, TEXT
 from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import FileError, read_text
@@ -33,18 +34,29 @@ def check_data(spec: PipelineSpec) -> None:
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
-    files = list_files(spec.data)
+    data_format = FORMATS[source]
+    paths = choose_spans(spec.data).paths
     targets = spec.trainer.target_features() if spec.transform is None else {}
-    takes_text = user_module.find(spec).makes_labels()
+    numbers = {} if user_module.find(spec).makes_labels() else targets
+    skip_missing = spec.data.has_spans and spec.data.missing == "skip"
     try:
-        skip_missing = spec.data.has_spans and spec.data.missing == "skip"
-        columns = _read_columns(source, files, {} if takes_text else targets, spec.data.require, skip_missing)
-    except (DataError, OSError) as error:
+        files = [file for path in paths for file in data_format.list_files(path)]
+        columns = data_format.columns([files], skip_missing)
+        if columns is None:
+            for file in files:
+                _check_first_record(file)
+            return
+        _check_rows(data_format.tables(files), numbers, spec.data.require, skip_missing)
+        for name, key in numbers.items():
+            if columns.get(name) == TEXT:
+                reason = ": the name of a folder" if source == "images" else ""
+                raise DataError(f"{files[0]}: column {name!r}, the {key}, is text{reason}; {_NUMBERS_NEEDED}")
+    except OSError as error:
+        raise ConfigurationError(f"data.{source}: cannot read {error.filename}: {error.strerror}") from error
+    except DataError as error:
         may_skip = isinstance(error, DifferentColumnsError) and spec.data.has_spans and spec.data.missing == "fail"
         hint = "; or write data.missing: skip, with which columns that a day lacks have no values" if may_skip else ""
         raise ConfigurationError(f"data.{source}: {error}{hint}") from error
-    if columns is None:
-        return
     for name, key in {**dict.fromkeys(spec.data.require, "data.require"), **targets}.items():
         if name not in columns:
             raise ConfigurationError(f"{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
@@ -59,50 +71,11 @@ def check_base_model(spec: PipelineSpec) -> None:
         raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
 
 
-def _read_columns(
-    source: str, files: list[Path], numbers: Mapping[str, str], required: Collection[str], skip_missing: bool
-) -> list[str] | None:
-    """Returns the columns of the files; None if only a run can tell.
-
-    `files` of images are folders. `numbers` is name of a column that has to hold
-    numbers -> the key that says so. Without a value of `required`, a row is left out.
-    With `skip_missing`, some files may lack columns, and CSV files rows.
-    """
-    paths = [str(file) for file in files]
-    if source == "csv":
-        columns = csv_rows.list_columns(paths, _open, skip_missing)
-        _check_rows(paths, numbers, required, skip_missing)
-        return columns
-    if source == "images":
-        shared: list[str] = []
-        for folder in paths:
-            images = image_files.list_files(folder)
-            found = image_files.check(folder, images, _open)
-            shared = [name for name in found if name in shared or folder == paths[0]]
-            if image_files.METADATA in images:
-                _check_rows([os.path.join(folder, image_files.METADATA)], numbers, required)
-            elif key := numbers.get(image_files.LABEL):
-                raise DataError(f"{folder}: the label, the {key}, is text: the name of a folder; {_NUMBERS_NEEDED}")
-        return shared
-    if source == "parquet":
-        from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
-
-        described = parquet_columns.inspect(paths, _open, skip_missing)
-        for name, key in numbers.items():
-            if described.get(name) == parquet_columns.BYTES:
-                raise DataError(f"{files[0]}: column {name!r}, the {key}, is text; {_NUMBERS_NEEDED}")
-        return list(described)
-    for file in files:
-        if file.suffix != ".gz":
-            next(_read_record_lengths(file))
-    return None
-
-
-def _check_rows(files: list[str], numbers: Mapping[str, str], required: Collection[str], skip_empty: bool = False) -> None:
+def _check_rows(files: Sequence[str], numbers: Mapping[str, str], required: Collection[str], skip_empty: bool) -> None:
     remaining, empty = CHECKED_ROWS, []
     for file in files:
         checked = 0
-        with _open(file) as stream:
+        with open_file(file) as stream:
             columns, rows = csv_rows.read(stream, file)
             positions = {columns.index(name): key for name, key in numbers.items() if name in columns}
             for line, cells in itertools.islice(rows, max(remaining, 1)):
@@ -136,10 +109,6 @@ def _is_finite_number(cell: str) -> bool:
         return False
 
 
-def _open(file: str) -> IO[bytes]:
-    return open(file, "rb")
-
-
 def _check_schema(schema_file: str | None) -> None:
     """Checks a local schema. If the data agree with it, ExampleValidator says."""
     if schema_file is None or "://" in schema_file:
@@ -160,54 +129,13 @@ def _check_schema(schema_file: str | None) -> None:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
 
 
-def list_files(data: Data) -> list[Path]:
-    """Returns the files of a local source, in all spans to read; of images, folders."""
-    name, _ = data.source
-    paths = choose_spans(data).paths
-    return (
-        [Path(path) for path in paths]
-        if name == "images"
-        else [each for path in paths for each in list_data_files(name, path)]
-    )
-
-
 def choose_spans(data: Data) -> spans.Chosen:
     """Returns the spans of a local source that a run would read."""
     name, source = data.source
     try:
-        return spans.choose(source, data.spans_window, list_names)
+        return spans.choose(source, data.spans_window)
     except (DataError, OSError) as error:
         raise ConfigurationError(f"data.{name}: {error}") from error
-
-
-def list_names(folder: str) -> list[str]:
-    """Returns the names in a folder; none if it is not there."""
-    if "://" in folder:
-        from tfx.dsl.io import fileio  # imports TFX
-
-        return list(fileio.listdir(folder)) if fileio.isdir(folder) else []
-    return os.listdir(folder) if os.path.isdir(folder) else []
-
-
-def list_data_files(name: str, source: str) -> list[Path]:
-    """Returns the data files of a local source, sorted, without hidden files.
-
-    `source` is a file or a folder, and `name` its key in the pipeline file.
-
-    Raises:
-      ConfigurationError: There are no files, a file is empty or cannot be read, or the
-        files belong to a table with a log.
-    """
-    try:
-        files = [Path(file) for file in names.list_files(source)]
-        for file in files:
-            if not file.stat().st_size:
-                raise ConfigurationError(f"data.{name}: {file} is empty")
-    except DataError as error:
-        raise ConfigurationError(f"data.{name}: {error}") from error
-    except OSError as error:
-        raise ConfigurationError(f"data.{name}: cannot read {error.filename}: {error.strerror}") from error
-    return files
 
 
 def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
@@ -229,19 +157,18 @@ def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
     return source, ALL_FILES
 
 
-def _read_record_lengths(file: Path) -> Iterator[int]:
-    """Yields the length of each record of a TFRecord file.
+def _check_first_record(file: str) -> None:
+    """Checks that a TFRecord file begins with a record.
 
     A record is preceded by its length (8 bytes) and a checksum of the length (4 bytes),
     and followed by a checksum of its content (4 bytes).
     """
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        while header := stream.read(12):
-            length = int.from_bytes(header[:8], "little")
-            if len(header) < 12 or length + 4 > size - stream.tell():
-                if header.startswith(GZIP_MAGIC) and stream.tell() <= 12:
-                    raise DataError(f"{file} is gzipped; give it a name that ends in .gz")
-                raise DataError(f"{file} is not a TFRecord file, or ends in the middle of a record")
-            stream.seek(length + 4, 1)
-            yield length
+    size = os.path.getsize(file)
+    with open_file(file) as stream:
+        header = stream.read(12)
+    if not header:
+        raise DataError(f"{file} is empty")
+    if not file.endswith(".gz") and (size < 16 or int.from_bytes(header[:8], "little") > size - 16):
+        if header.startswith(GZIP_MAGIC):
+            raise DataError(f"{file} is gzipped; give it a name that ends in .gz")
+        raise DataError(f"{file} is not a TFRecord file, or ends in the middle of a record")

@@ -1,12 +1,12 @@
 """Reads the columns of data files, to choose a first model for them."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tfx_distribute.components.example_gen import csv_rows
+from tfx_distribute.components.example_gen.files import open_file
 from tfx_distribute.trainer_module.errors import DataError
 
 MAX_ROWS = 100_000
@@ -37,27 +37,23 @@ class Column:
         return len(self.present) < len(self.values)
 
 
-def read(source: str, files: Sequence[Path]) -> list[Column]:
+def read(source: str, files: Sequence[str]) -> list[Column]:
     """Reads the first rows of files, at most `MAX_ROWS`, with the types of examples.
 
     ```python
-    read("csv", [Path("data.csv")])[0].values  # [3, None, 5]
+    read("csv", ["data.csv"])[0].values  # [3, None, 5]
     ```
 
     `source` is `csv` or `parquet`. Raises a DataError for a file that cannot be read.
     """
-    return (_read_csv if source == "csv" else _read_parquet)([str(file) for file in files])
-
-
-def _open(file: str) -> IO[bytes]:
-    return open(file, "rb")
+    return (_read_csv if source == "csv" else _read_parquet)(files)
 
 
 def _read_csv(files: Sequence[str]) -> list[Column]:
-    names = csv_rows.list_columns(files, _open)
+    names = csv_rows.list_columns(files)
     rows: list[list[str]] = []
     for file in files:
-        with _open(file) as stream:
+        with open_file(file) as stream:
             numbered = itertools.islice(csv_rows.read(stream, file)[1], MAX_ROWS - len(rows))
             rows += [cells for _, cells in numbered]
     if not rows:
@@ -81,24 +77,16 @@ def _parse(cells: Sequence[str]) -> list[Any]:
 def _read_parquet(files: Sequence[str]) -> list[Column]:
     from tfx_distribute.components.example_gen import parquet_columns  # loads pyarrow
 
-    kinds = parquet_columns.inspect(files, _open)
+    kinds = parquet_columns.inspect(files)
     values: dict[str, list[Any]] = {name: [] for name in kinds}
     rows = 0
-    for batch in _read_batches(files):
+    for batch in itertools.chain.from_iterable(parquet_columns.read(file, 0, 1) for file in files):
         for name, lists in zip(batch.schema.names, batch.columns, strict=True):
             values[name] += map(_to_value, lists.to_pylist())
         rows += len(batch)
         if rows >= MAX_ROWS:
             break
     return [Column(name, values[name], kind.startswith(("date", "timestamp"))) for name, kind in kinds.items()]
-
-
-def _read_batches(files: Sequence[str]) -> Iterator[Any]:
-    from tfx_distribute.components.example_gen import parquet_columns
-
-    for file in files:
-        with _open(file) as stream:
-            yield from parquet_columns.read(stream, file, 0, 1)
 
 
 def _to_value(values: Iterable[Any] | None) -> Any:

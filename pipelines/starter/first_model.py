@@ -46,7 +46,7 @@ def choose(columns: Sequence[Column], label: str) -> FirstModel:
     """Chooses a first model, which predicts the column `label`.
 
     ```python
-    choose(columns.read("csv", [Path("iris.csv")]), "species").classes
+    choose(columns.read("csv", ["iris.csv"]), "species").classes
     # Counter({"setosa": 50, "versicolor": 50, "virginica": 50})
     ```
 

@@ -11,7 +11,7 @@ from pyarrow import parquet
 from tfx.proto import range_config_pb2
 
 from tfx_distribute.components import CsvExampleGen, ImportExampleGen, ParquetExampleGen
-from tfx_distribute.components.example_gen import data_files
+from tfx_distribute.components.example_gen.formats import FORMATS
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
@@ -47,7 +47,7 @@ def test_hidden_files_are_left_out_and_names_are_literal(tmp_path, source):
 def test_file_that_was_not_there_when_the_pipeline_was_compiled(tmp_path):
     component = tfx_pipeline.make_example_gen(Data(csv=str(tmp_path / "a.csv")))
     (tmp_path / "a.csv").write_text("x\n1\n")
-    assert data_files.list_files(component.exec_properties["input_base"], "*") == [str(tmp_path / "a.csv")]
+    assert FORMATS["csv"].list_files(component.exec_properties["input_base"], "*") == [str(tmp_path / "a.csv")]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_tables_whose_log_says_which_rows_count_are_refused(tmp_path, log, table
     (tmp_path / log).mkdir()
     (tmp_path / "part-0.parquet").touch()
     with pytest.raises(DataError, match=f"{tmp_path} is {table}: its log in {log} says which files and rows count"):
-        data_files.list_files(str(tmp_path), "*")
+        FORMATS["csv"].list_files(str(tmp_path), "*")
 
 
 @pytest.mark.parametrize(("base", "pattern"), [("data", "*"), ("data", "gone.csv"), ("gone", "*")])
@@ -70,13 +70,13 @@ def test_nothing_to_read(tmp_path, base, pattern):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "_SUCCESS").touch()
     with pytest.raises(DataError, match="is not a file, or is not there|holds no data files|does not exist"):
-        data_files.list_files(str(tmp_path / base), pattern)
+        FORMATS["csv"].list_files(str(tmp_path / base), pattern)
 
 
 def test_folders_in_a_folder_are_refused(tmp_path):
     (tmp_path / "data" / "year=2026").mkdir(parents=True)
     with pytest.raises(DataError, match="year=2026 is a folder; the files have to be directly in"):
-        data_files.list_files(str(tmp_path / "data"), "*")
+        FORMATS["csv"].list_files(str(tmp_path / "data"), "*")
 
 
 @pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
@@ -115,6 +115,6 @@ def test_spans_are_refused(tmp_path, make):
 @pytest.mark.parametrize("pattern", ["span-{SPAN}/*", "{YYYY}-{MM}-{DD}/*", "a-{VERSION:2}"])
 def test_missing_file_that_is_named_after_a_span_says_so(tmp_path, pattern):
     with pytest.raises(DataError, match="is not there; this ExampleGen reads the spans of an input_base"):
-        data_files.list_files(str(tmp_path), pattern)
+        FORMATS["csv"].list_files(str(tmp_path), pattern)
     with pytest.raises(DataError, match="is not there$"):
-        data_files.list_files(str(tmp_path), "a.csv")
+        FORMATS["csv"].list_files(str(tmp_path), "a.csv")

@@ -15,7 +15,6 @@ from tfx.proto import example_gen_pb2
 
 from tfx_distribute.components import ParquetExampleGen
 from tfx_distribute.components.example_gen import parquet_columns
-from tfx_distribute.components.example_gen.data_files import open_file
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -89,7 +88,7 @@ def test_int96_timestamps_arrive_as_microseconds(tmp_path):
     }
     file = tmp_path / "spark.parquet"
     parquet.write_table(pa.table(columns), file, use_deprecated_int96_timestamps=True)
-    meanings = parquet_columns.inspect([str(file)], open_file)
+    meanings = parquet_columns.inspect([str(file)])
     assert meanings["time"] == "timestamp[us]"
     found = sorted(rows(Data(parquet=str(file)), tmp_path / "out"), key=lambda row: row["id"])
     expected = [[253_402_214_400_000_000], [-62_135_596_800_000_000], [5_000_007]]
@@ -141,9 +140,9 @@ def test_pandas_index_is_refused(tmp_path):
     frame = pd.DataFrame({"x": range(10)})
     frame[frame.x > 4].to_parquet(file)
     with pytest.raises(DataError, match=r"a\.parquet: column '__index_level_0__' is the index .*to_parquet\(.*index=False"):
-        parquet_columns.inspect([str(file)], open_file)
+        parquet_columns.inspect([str(file)])
     frame[frame.x > 4].to_parquet(file, index=False)
-    assert parquet_columns.inspect([str(file)], open_file) == {"x": "integer"}
+    assert parquet_columns.inspect([str(file)]) == {"x": "integer"}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ def test_values_that_do_not_fit_are_refused(values, kind, message):
 def inspect(folder, **tables):
     for name, table in tables.items():
         parquet.write_table(table, folder / name)
-    return parquet_columns.inspect([str(folder / name) for name in tables], lambda file: open(file, "rb"))
+    return parquet_columns.inspect([str(folder / name) for name in tables])
 
 
 def test_files_agree_where_their_values_arrive_in_the_same_way(tmp_path):

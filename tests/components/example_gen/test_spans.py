@@ -5,6 +5,7 @@ import os
 import pandas as pd
 import pytest
 from ingestion import resolved, rows
+from tfx.dsl.io import fileio
 
 from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.example_gen.spans import Chosen, Window
@@ -14,7 +15,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 
 def choose(path, *arguments):
-    return spans.choose(str(path), Window(*arguments), data_checks.list_names)
+    return spans.choose(str(path), Window(*arguments))
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def days(tmp_path):
 
 
 def test_the_newest_day_and_its_highest_version(days):
-    assert spans.name_of(days, max(spans.find(days, data_checks.list_names))) == "2025-12-02"
+    assert spans.name_of(days, max(spans.find(days))) == "2025-12-02"
     chosen = choose(days, 2, False, "2025-11-30")
     assert [path.rpartition("days/")[2] for path in chosen.paths] == ["2025-11-29/v1", "2025-11-30/v10"]
     assert chosen.describe() == "2025-11-29 to 2025-11-30 (2 spans)"
@@ -64,7 +65,7 @@ def test_the_last_span_that_had_ended_when_a_run_was_to_start(path, time_zone, s
 def test_a_scheduled_run_without_data_of_its_day_is_refused(days):
     window = Window(last="scheduled", scheduled_at="2025-12-02T00:30:00Z")
     with pytest.raises(DataError, match="span 2025-12-01 does not exist"):
-        spans.choose(days, window, data_checks.list_names)
+        spans.choose(days, window)
     # Started by hand, it is scheduled for now.
     yesterday = spans.name_of(days, spans.parse_last(days, Window(last="scheduled")))
     with pytest.raises(DataError, match=f"span {yesterday} does not exist"):
@@ -74,7 +75,7 @@ def test_a_scheduled_run_without_data_of_its_day_is_refused(days):
 @pytest.mark.parametrize("unknown", ["", "{{$.pipeline_job_schedule_time_utc}}"])
 def test_a_platform_that_does_not_provide_the_scheduled_time(days, unknown):
     with pytest.raises(ConfigurationError, match=r"needs the scheduled time of the run.*from version 2\.17"):
-        spans.choose(days, Window(last="scheduled", scheduled_at=unknown), data_checks.list_names)
+        spans.choose(days, Window(last="scheduled", scheduled_at=unknown))
 
 
 @pytest.mark.parametrize(
@@ -108,9 +109,11 @@ def test_files_of_hours_over_midnight(tmp_path):
     assert [os.path.basename(path) for path in chosen.paths] == ["20251130-23.csv", "20251201-00.csv"]
 
 
-def test_numbers_in_object_storage_where_folders_end_with_a_slash():
+def test_numbers_in_object_storage_where_folders_end_with_a_slash(monkeypatch):
     tree = {"gs://bucket/in": ["007/", "010/", "99/"], "gs://bucket/in/007": ["x/"], "gs://bucket/in/010": ["x/", "y"]}
-    chosen = spans.choose("gs://bucket/in/{SPAN:3}/x/", Window(), lambda folder: tree.get(folder, []))
+    monkeypatch.setattr(fileio, "isdir", tree.__contains__)
+    monkeypatch.setattr(fileio, "listdir", tree.__getitem__)
+    chosen = spans.choose("gs://bucket/in/{SPAN:3}/x/", Window())
     assert chosen == Chosen(("gs://bucket/in/010/x",), ("10",))
 
 
@@ -122,7 +125,7 @@ def test_a_path_without_fields_is_taken_as_it_is():
 def test_examples_of_a_window(days, tmp_path):
     data = Data(csv=days, window=2, missing="skip", span="2025-11-30")
     assert sorted(row["x"][0] for row in rows(data, tmp_path / "out")) == [pytest.approx(29.1), pytest.approx(30.10)]
-    assert [file.parent.name for file in data_checks.list_files(data)] == ["v1", "v10"]
+    assert [os.path.basename(path) for path in data_checks.choose_spans(data).paths] == ["v1", "v10"]
 
 
 @pytest.mark.parametrize("source", ["csv", "parquet"])

@@ -1,0 +1,144 @@
+"""Describes the formats of data: which files are read, and which columns they have.
+
+Readers are imported when they are needed, so that `validate` can use this.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tfx_distribute.components.example_gen import csv_rows, files, image_files, spans
+from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file, table_refusal
+from tfx_distribute.trainer_module.errors import DataError
+
+CELLS, TEXT = "cells", "bytes"  # kinds of columns: texts that may be numbers, and any bytes
+
+
+class Format:
+    """A format of data files."""
+
+    def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
+        """Returns what is divided among processes: the data files of a split, sorted.
+
+        `path` is a file or a folder. `pattern` is `*` for all data files of the folder;
+        anything else is the name of one file, taken literally.
+
+        Raises:
+          DataError: There are no data files, the folder has subfolders, or it is a
+            table with a log.
+        """
+        if pattern != ALL_FILES:
+            file = os.path.join(path, pattern)
+            if not files.exists(file) or files.is_folder(file):
+                hint = f"; {SPANS_HINT}" if spans.has_fields(pattern) else ""
+                raise DataError(f"{file} is not a file, or is not there{hint}")
+            return [file]
+        if not files.is_folder(path):
+            if not files.exists(path):
+                raise DataError(f"{path} does not exist")
+            return [path]
+        names = files.list_names(path)
+        if refusal := table_refusal(path, names):
+            raise DataError(refusal)
+        found = [os.path.join(path, name) for name in sorted(names) if is_data_file(name)]
+        if not found:
+            raise DataError(f"the folder {path} holds no data files")
+        for file in found:
+            if files.is_folder(file):
+                raise DataError(f"{file} is a folder; the files have to be directly in {path}")
+        return found
+
+    def contents(self, path: str, pattern: str) -> Sequence[tuple[str, str]]:
+        """Returns the files of a split, each with the name that is in the examples."""
+        return [(file, "") for file in self.list_files(path, pattern)]
+
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str] | None:
+        """Checks that files go together, and returns the kind of each column.
+
+        `splits` are what `list_files` returns. With `may_differ`, some files may lack
+        columns of others. Returns the columns that all splits have; None if only the
+        examples tell.
+
+        Raises:
+          DataError: Files cannot be read, or do not go together.
+        """
+        return None
+
+    def tables(self, listed: Sequence[str]) -> Sequence[str]:
+        """Returns those files whose cells `validate` can check, which are CSV files."""
+        return []
+
+    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
+        """Reads every `num_parts`-th piece of a file, starting with piece `number`.
+
+        Yields record batches, or lists of tf.Examples. `types` are those of the cells,
+        see `csv_columns`.
+        """
+        raise NotImplementedError
+
+
+class _Csv(Format):
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
+        return dict.fromkeys(_in_all([csv_rows.list_columns(listed, may_differ) for listed in splits]), CELLS)
+
+    def tables(self, listed: Sequence[str]) -> Sequence[str]:
+        return listed
+
+    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
+        from tfx_distribute.components.example_gen import csv_columns
+
+        return csv_columns.read(file, number, num_parts, *types)
+
+
+class _Parquet(Format):
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
+        from tfx_distribute.components.example_gen import parquet_columns
+
+        return parquet_columns.inspect([*itertools.chain(*splits)], may_differ)
+
+    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
+        from tfx_distribute.components.example_gen import parquet_columns
+
+        return parquet_columns.read(file, number, num_parts)
+
+
+class _TfRecord(Format):
+    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
+        from tfx_distribute.components.example_gen import records
+
+        return records.read(file, number, num_parts)
+
+
+class _Images(Format):
+    """Folders of images: `list_files` returns the folder of a split."""
+
+    def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
+        return [path if pattern == ALL_FILES else os.path.join(path, pattern)]
+
+    def contents(self, path: str, pattern: str) -> Sequence[tuple[str, str]]:
+        (folder,) = self.list_files(path, pattern)
+        return [(os.path.join(folder, file), file) for file in image_files.list_files(folder)]
+
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
+        folders = [*itertools.chain(*splits)]
+        found = _in_all([image_files.check(folder) for folder in folders])
+        return dict.fromkeys(found, CELLS if len(self.tables(folders)) == len(folders) else TEXT)
+
+    def tables(self, listed: Sequence[str]) -> Sequence[str]:
+        paths = [os.path.join(folder, image_files.METADATA) for folder in listed]
+        return [path for path in paths if files.exists(path)]
+
+    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
+        from tfx_distribute.components.example_gen import images
+
+        return images.read(file, number, num_parts)
+
+
+def _in_all(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the names that every split or folder has, in the order of the first."""
+    return [name for name in columns[0] if all(name in others for others in columns)]
+
+
+FORMATS: dict[str, Format] = {"csv": _Csv(), "parquet": _Parquet(), "tfrecord": _TfRecord(), "images": _Images()}
+"""Key in a pipeline file -> format."""

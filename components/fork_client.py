@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from typing import IO, Any, cast
 
 from tfx_distribute.components.module_command import module_command
@@ -21,20 +23,17 @@ class ForkClient:
     Args:
       prepare: The function that the server calls before it forks, as `MODULE:FUNCTION`.
       environment: Environment variables of the server.
-      on_answer: Gets each answer, and None when the server has ended, in a thread of
-        its own.
       stderr: File for the output of the server; by default that of this process.
+
+    Attributes:
+      ready: What the server says when it is prepared; empty if it has ended before.
+      has_ended: True if the server has ended.
     """
 
-    def __init__(
-        self,
-        prepare: str,
-        environment: Mapping[str, str],
-        on_answer: Callable[[dict[str, Any] | None], None],
-        stderr: IO[bytes] | None = None,
-    ):
-        self._is_ready = False
-        self._on_answer = on_answer
+    def __init__(self, prepare: str, environment: Mapping[str, str], stderr: IO[bytes] | None = None):
+        self.ready: Future[dict[str, Any]] = Future()
+        self.has_ended = False
+        self._ends: dict[str, Future[int]] = {}  # of all processes
         self._process = subprocess.Popen(
             [*module_command("tfx_distribute.trainer_module.fork_server"), prepare],
             stdin=subprocess.PIPE,
@@ -53,35 +52,38 @@ class ForkClient:
 
     def fork(
         self,
-        name: str,
         call: str,
         arguments: Sequence[str],
         environment: Mapping[str, str],
         log: str | None = None,
         command: Sequence[str] | None = None,
-    ) -> None:
+    ) -> "Future[int]":
         """Starts a process with the import path of this process.
 
-        `name` names it in later requests and answers. It calls `MODULE:FUNCTION` with
-        `arguments`, or runs a `command`; `environment` has variables that are added.
+        It calls `MODULE:FUNCTION` with `arguments`, or runs a `command`; `environment`
+        has variables that are added. Returns its exit code, or minus the number of the
+        signal that ended it. Those of the server count if it has ended.
         """
+        name = uuid.uuid4().hex
+        end = self._ends[name] = Future[int]()
         words = {"call": call, "arguments": arguments, "log": log, "command": command}
         self._send({"start": name, **words, "environment": environment, "import_path": import_path()})
+        if self.has_ended:  # perhaps just now
+            self._end_all()
+        return end
 
-    def signal(self, name: str, number: int) -> None:
-        """Sends a signal to a process; does nothing if it has ended.
+    def signal(self, process: "Future[int]", number: int) -> None:
+        """Sends a signal to what `fork` has started; does nothing if it has ended.
 
         SIGKILL also goes to every process that it has started.
         """
-        self._send({"signal": name, "number": int(number)})
-
-    def wait(self) -> int:
-        """Waits until the server has ended; returns its exit code, as `Popen.wait`."""
-        return self._process.wait()
+        for name, end in list(self._ends.items()):
+            if end is process:
+                self._send({"signal": name, "number": int(number)})
 
     def close(self) -> None:
         """Kills all remaining processes and ends the server."""
-        if not self._is_ready:
+        if not self.ready.done():
             self._process.terminate()  # otherwise it would finish its import first
         with contextlib.suppress(BrokenPipeError):
             self._requests.close()
@@ -94,7 +96,7 @@ class ForkClient:
 
     def _send(self, request: dict[str, Any]) -> None:
         """Writes a request to the server."""
-        with contextlib.suppress(BrokenPipeError):  # the server has ended: `on_answer` gets None
+        with contextlib.suppress(BrokenPipeError):  # the server has ended
             self._requests.write(json.dumps(request).encode() + b"\n")
             self._requests.flush()
 
@@ -103,10 +105,20 @@ class ForkClient:
             # Something that Python runs at its start may print before the server does.
             with contextlib.suppress(json.JSONDecodeError):
                 answer = json.loads(line)
-                if isinstance(answer, dict):
-                    self._is_ready = True
-                    self._on_answer(answer)
-        self._on_answer(None)
+                if isinstance(answer, dict) and "ended" in answer:
+                    self._ends.pop(answer["ended"]).set_result(answer["status"])
+                elif isinstance(answer, dict):
+                    self.ready.set_result(answer)
+        self.has_ended = True
+        self._end_all()
+
+    def _end_all(self) -> None:
+        status = self._process.wait()
+        with contextlib.suppress(InvalidStateError):
+            self.ready.set_result({})
+        for end in list(self._ends.values()):
+            with contextlib.suppress(InvalidStateError):
+                end.set_result(status)
 
 
 def import_path() -> list[str]:

@@ -15,10 +15,9 @@ answers on standard output:
         -> {"ready": N, ...}
     {"start": "worker-0", "call": "MODULE:FUNCTION", "arguments": [...], "log": FILE,
      "environment": {...}, "import_path": [...], "command": null}
-        -> {"started": "worker-0", "pid": N}
     {"signal": "worker-0", "number": 15}
     (when a process ends)
-        -> {"ended": "worker-0", "pid": N, "status": N}
+        -> {"ended": "worker-0", "status": N}
 
 The function of `call` returns the exit code. A `command` is what a fork runs in place
 of itself, for a process that has to import TensorFlow in another way than the server
@@ -88,7 +87,6 @@ class _Server:
             if pid == 0:
                 _run_process(request, self._answers.fileno(), server)
             self._tasks[pid] = request["start"]
-            self._answer({"started": request["start"], "pid": pid})
         else:
             for pid, task in self._tasks.items():
                 if task == request["signal"] and request["number"] == signal.SIGKILL:
@@ -104,8 +102,7 @@ class _Server:
                 pid, status = ended
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # processes that it may have started
-                task = self._tasks.pop(pid)
-                self._answer({"ended": task, "pid": pid, "status": os.waitstatus_to_exitcode(status)})
+                self._answer({"ended": self._tasks.pop(pid), "status": os.waitstatus_to_exitcode(status)})
 
     def _end_all(self) -> None:
         for pid in self._tasks:

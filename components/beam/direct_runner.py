@@ -248,7 +248,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self._name, self.end = worker_server.shared().start(settings)
+        self.end = worker_server.start(settings)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
@@ -276,7 +276,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
     def stop_worker(self) -> None:
         self._watcher.join(timeouts.BEAM_STOP_SECONDS)
         if self._watcher.is_alive():
-            worker_server.shared().signal(self._name, signal.SIGKILL)
+            worker_server.shared().signal(self.end, signal.SIGKILL)
             self._watcher.join()
 
     def begin_close(self) -> None:

@@ -113,3 +113,6 @@ class ParquetExampleGen(_DataFilesExampleGen):
     """Reads Parquet files."""
 
     FORMAT = "parquet"
+
+
+BY_FORMAT = {each.FORMAT: each for each in (CsvExampleGen, ImportExampleGen, ImageExampleGen, ParquetExampleGen)}

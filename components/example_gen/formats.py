@@ -9,10 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfx_distribute.components.example_gen import csv_rows, files, image_files, spans
-from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file, table_refusal
+from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file
 from tfx_distribute.trainer_module.errors import DataError
 
 CELLS, TEXT = "cells", "bytes"  # kinds of columns: texts that may be numbers, and any bytes
+
+# Logs of tables. Files that a log has dropped stay in the table's folder, with rows
+# that were deleted or overwritten.
+_TABLE_LOGS = {
+    "_delta_log": "a Delta table",
+    ".hoodie": "a Hudi table",
+    "_spark_metadata": "the output of a Spark streaming query",
+}
 
 
 class Format:
@@ -39,8 +47,11 @@ class Format:
                 raise DataError(f"{path} does not exist")
             return [path]
         names = files.list_names(path)
-        if refusal := table_refusal(path, names):
-            raise DataError(refusal)
+        for log in sorted(_TABLE_LOGS.keys() & {*names}):
+            raise DataError(
+                f"{path} is {_TABLE_LOGS[log]}: its log in {log} says which files and rows count; export it to a folder of "
+                "plain files, and name that folder"
+            )
         found = [os.path.join(path, name) for name in sorted(names) if is_data_file(name)]
         if not found:
             raise DataError(f"the folder {path} holds no data files")

@@ -1,6 +1,6 @@
 """Names data files, tables, columns and splits."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -29,15 +29,6 @@ class DifferentColumnsError(DataError):
     """Two files have other columns."""
 
 
-# Logs of tables. Files that a log has dropped stay in the table's folder, with rows
-# that were deleted or overwritten.
-_TABLE_LOGS = {
-    "_delta_log": "a Delta table",
-    ".hoodie": "a Hudi table",
-    "_spark_metadata": "the output of a Spark streaming query",
-}
-
-
 def describe_examples(properties: Mapping[str, object]) -> dict[str, str]:
     """Describes the spans of examples, and how many were left out.
 
@@ -63,16 +54,3 @@ def describe_difference(columns: Sequence[str], expected: Sequence[str]) -> str:
 def is_data_file(name: str) -> bool:
     """Returns False for hidden files and markers, such as `.a.crc` and `_SUCCESS`."""
     return not name.startswith((".", "_"))
-
-
-def table_refusal(folder: str, names: Iterable[str]) -> str | None:
-    """Returns why the files of a folder must not be read without a table's log.
-
-    None if they may be read. `names` are all names in the folder.
-    """
-    for log in sorted(_TABLE_LOGS.keys() & {*names}):
-        return (
-            f"{folder} is {_TABLE_LOGS[log]}: its log in {log} says which files and rows count; export it to a folder of "
-            "plain files, and name that folder"
-        )
-    return None

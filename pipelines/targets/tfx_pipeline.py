@@ -49,12 +49,6 @@ from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
 
 FINGERPRINT = "fingerprint"  # execution property of all components
-_EXAMPLE_GENS = {
-    "csv": example_gens.CsvExampleGen,
-    "tfrecord": example_gens.ImportExampleGen,
-    "parquet": example_gens.ParquetExampleGen,
-    "images": example_gens.ImageExampleGen,
-}
 # These treat every value that is false in Python as missing.
 _LOSSY_TRANSFORMS = (
     avro_executor.Executor.GetInputSourceToExamplePTransform,
@@ -315,7 +309,7 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
     if data.has_spans:
         arguments |= {"window": data.window, "skip_missing": data.missing == "skip", "time_zone": data.time_zone}
         arguments["span"] = data_types.RuntimeParameter("span", str, default=data.span)
-    return _EXAMPLE_GENS[name](**arguments)
+    return example_gens.BY_FORMAT[name](**arguments)
 
 
 def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:

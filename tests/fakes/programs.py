@@ -1,11 +1,11 @@
 """Runs any programs in place of training processes, as the fork server does those."""
 
+import contextlib
 import os
-import queue
 import signal
 import subprocess
-import time
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 
 class Programs:
@@ -15,35 +15,31 @@ class Programs:
       commands: Name of a task, such as `chief-0` -> its program and arguments.
 
     Attributes:
-      running: The processes that have not ended, as far as is known.
+      running: The process that each task has started last.
     """
 
     def __init__(self, commands: dict[str, list[str]]):
         self._commands = commands
-        self._answers: list[dict[str, Any]] = []
+        self._waiting = ThreadPoolExecutor()
+        self._pids: dict[Future[int], int] = {}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, task: str, job: object, log: object, environment: dict[str, str], imports_tensorflow: bool) -> None:
-        self.running[task] = subprocess.Popen(
-            self._commands[task], env={**os.environ, **environment}, start_new_session=True
-        )
-        self._answers.append({"started": task, "pid": self.running[task].pid})
+    def start(self, job: object, log: Path, environment: dict[str, str], imports_tensorflow: bool) -> "Future[int]":
+        process = subprocess.Popen(self._commands[log.stem], env={**os.environ, **environment}, start_new_session=True)
+        self.running[log.stem] = process
+        end = self._waiting.submit(process.wait)
+        self._pids[end] = process.pid
+        return end
 
-    def signal(self, task: str, number: int) -> None:
-        if task in self.running:
-            os.killpg(self.running[task].pid, number)
+    def signal(self, process: "Future[int]", number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._pids[process], number)
 
-    def next_answer(self, timeout: float) -> dict[str, Any]:
-        for task, process in list(self.running.items()):
-            if not self._answers and process.poll() is not None:
-                del self.running[task]
-                self._answers.append({"ended": task, "pid": process.pid, "status": process.returncode})
-        if not self._answers:
-            time.sleep(timeout)
-            raise queue.Empty
-        return self._answers.pop(0)
+    def check(self) -> None:
+        pass
 
     def close(self) -> None:
-        for task, process in self.running.items():
-            self.signal(task, signal.SIGKILL)
-            process.wait(timeout=20)
+        for end in self._pids:
+            if not end.done():
+                self.signal(end, signal.SIGKILL)
+                end.result(timeout=20)

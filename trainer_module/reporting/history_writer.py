@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import datetime, timezone
 
 import tensorflow as tf
@@ -54,6 +54,8 @@ class HistoryWriter:
         if not self._thread.is_alive():
             return  # it has given up, and nothing empties the queue
         report = asdict(progress)  # a copy: callbacks may change their logs
+        # Paths in messages may have bytes that are not UTF-8, as lone surrogates.
+        report["message"] = progress.message.encode(errors="backslashreplace").decode()
         record = HistoryRecord(**report, time=time.time(), task=self._task, attempt=self._attempt, started=self._started)
         now = time.monotonic()
         self._last = progress
@@ -96,14 +98,8 @@ class HistoryWriter:
             if record is None:
                 return
             with contextlib.suppress(ValueError):  # a value that JSON does not have
-                file.write(_to_line(record))
+                file.write(f"{record.to_json()}\n")
                 is_flushed = False
-
-
-def _to_line(record: HistoryRecord) -> str:
-    # Paths in messages may have bytes that are not UTF-8, as lone surrogates.
-    message = record.message.encode(errors="backslashreplace").decode()
-    return f"{replace(record, message=message).to_json()}\n"
 
 
 def _time_name(seconds: float) -> str:

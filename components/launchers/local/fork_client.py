@@ -1,12 +1,8 @@
-"""Starts the fork server of training processes, and sends it requests about them.
-
-The server answers when a process has started or ended.
-"""
+"""Starts the fork server of training processes, and sends it requests about them."""
 
 import os
-import queue
+from concurrent import futures
 from pathlib import Path
-from typing import Any
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.fork_client import ForkClient, import_path
@@ -33,8 +29,6 @@ class ForkServer(ForkClient):
     def __init__(self, log: str | Path, keras_version: int = 2):
         self.log = Path(log)
         self.keras_version = keras_version
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._exposure: Exposure | None = None
         environment = {
             **os.environ,
             **tpu_library.NOT_LOADED,
@@ -42,9 +36,7 @@ class ForkServer(ForkClient):
             **loopback.environment(os.environ),
         }
         with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stderr:
-            super().__init__(
-                "tfx_distribute.trainer_module.fork_preparation:prepare", environment, self._answers.put, stderr
-            )
+            super().__init__("tfx_distribute.trainer_module.fork_preparation:prepare", environment, stderr)
 
     def wait_ready(self) -> Exposure:
         """Waits until TensorFlow is imported.
@@ -54,42 +46,35 @@ class ForkServer(ForkClient):
         Raises:
           TrainingError: The import took too long, or failed.
         """
-        if self._exposure is None:
-            try:
-                self._exposure = Exposure(self.next_answer(timeouts.IMPORT_SECONDS)["exposure"])
-            except queue.Empty:
-                raise TrainingError(
-                    f"TensorFlow was not imported within {timeouts.IMPORT_SECONDS:g} s; see {self.log}"
-                ) from None
-        return self._exposure
+        try:
+            answer = self.ready.result(timeouts.IMPORT_SECONDS)
+        except futures.TimeoutError:
+            raise TrainingError(
+                f"TensorFlow was not imported within {timeouts.IMPORT_SECONDS:g} s; see {self.log}"
+            ) from None
+        self.check()
+        return Exposure(answer["exposure"])
 
-    def start(self, task: str, job: Path, log: Path, environment: dict[str, str], imports_tensorflow: bool = False) -> None:
+    def check(self) -> None:
+        """Raises a TrainingError if the server has ended."""
+        if self.has_ended:
+            lines = log_tail.last_lines(self.log)
+            raise TrainingError("\n".join(["the process that starts training processes ended:", *lines]))
+
+    def start(
+        self, job: Path, log: Path, environment: dict[str, str], imports_tensorflow: bool = False
+    ) -> "futures.Future[int]":
         """Starts a training process with the import path of this process.
 
-        The server answers with its process id. `task` names it in later requests and
-        answers; `environment` has variables that are added. With `imports_tensorflow`,
-        it imports TensorFlow itself, which takes seconds; otherwise it has that of the
-        server.
+        `environment` has variables that are added. With `imports_tensorflow`, it
+        imports TensorFlow itself, which takes seconds; otherwise it has that of the
+        server. Returns its exit code, see `fork`.
         """
         command = None
         if imports_tensorflow:
             command = [*module_command("tfx_distribute.trainer_module"), "--job", str(job)]
             environment = {**environment, "PYTHONPATH": os.pathsep.join(import_path()), "PYTHONUNBUFFERED": "1"}
-        self.fork(task, "tfx_distribute.trainer_module.process:main", [str(job)], environment, str(log), command)
-
-    def next_answer(self, timeout: float) -> dict[str, Any]:
-        """Returns the server's next answer; waits `timeout` seconds at most.
-
-        Raises:
-          queue.Empty: No answer came in time.
-          TrainingError: The server has ended.
-        """
-        answer = self._answers.get(timeout=timeout)
-        if answer is None:
-            self._answers.put(None)
-            lines = log_tail.last_lines(self.log)
-            raise TrainingError("\n".join(["the process that starts training processes ended:", *lines]))
-        return answer
+        return self.fork("tfx_distribute.trainer_module.process:main", [str(job)], environment, str(log), command)
 
     def __enter__(self) -> "ForkServer":
         return self

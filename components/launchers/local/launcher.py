@@ -139,7 +139,7 @@ class LocalLauncher(Launcher[Any]):
     continue.
     """
 
-    poll_seconds = 0.0  # `state` waits for the fork server
+    poll_seconds = 0.0  # `state` waits for the processes
 
     def __init__(self, settings: LocalLauncherSettings, job: TrainingJob, restarts: Restarts):
         super().__init__(settings)

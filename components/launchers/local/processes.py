@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import queue
 import re
 import signal
 import time
 from collections.abc import Callable, Mapping
+from concurrent import futures
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class Process:
       work_dir: Folder that it writes its reports to.
       is_server: True if it runs for as long as the coordinator does, and is ended then.
       imports_tensorflow: As in `ForkServer.start`.
-      pid: Process id; 0 until it has started.
+      end: Its exit code, once it is started.
       status: Exit code, or minus the number of the signal that ended it; None while it
         runs.
       silent_seconds: Seconds for which it was silent when it was killed for that; 0 if
@@ -52,7 +52,7 @@ class Process:
     log_dir: Path
     is_server: bool = False
     imports_tensorflow: bool = False
-    pid: int = 0
+    end: "futures.Future[int] | None" = None
     status: int | None = None
     silent_seconds: float = 0.0
     progress: Progress | None = None
@@ -77,10 +77,10 @@ class Process:
         """Starts it, for the first time or again."""
         self._error_file.unlink(missing_ok=True)
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full
-        self.pid, self.status, self.silent_seconds, self.progress, self._bytes_read = 0, None, 0.0, None, 0
+        self.status, self.silent_seconds, self.progress, self._bytes_read = None, 0.0, None, 0
         files = {PROGRESS_FILE: str(self._progress_file), ERROR_FILE_VARIABLE: str(self._error_file)}
         environment = {**self.environment, **files}
-        server.start(self.task.file_name, self.job_file, self.log, environment, self.imports_tensorflow)
+        self.end = server.start(self.job_file, self.log, environment, self.imports_tensorflow)
 
     def new_progress(self) -> list[Progress]:
         """Returns the reports since the last call."""
@@ -166,7 +166,7 @@ class Processes:
         Raises:
           TrainingError: The fork server has ended.
         """
-        self._receive_answer()
+        self._wait()
         self._pass_on()
         failed = [process for process in self._all if process.status]
         for process in failed:
@@ -174,7 +174,7 @@ class Processes:
         if self._deadline is not None and (time.monotonic() >= self._deadline or self._have_saved()):
             return State("failed", failure=self._find_cause())
         if any(process.status is None for process in self._all if not process.is_server):
-            return State("running" if all(process.pid for process in self._all) else "starting")
+            return State("running")
         failure = self._find_cause()
         return State("failed" if failure else "succeeded", failure=failure)
 
@@ -222,7 +222,7 @@ class Processes:
         try:
             self._send(processes, number)
             while any(process.status is None for process in processes) and time.monotonic() < deadline:
-                self._receive_answer()
+                self._wait()
                 self._pass_on()
         except TrainingError:
             pass  # the server has ended, and its processes with it
@@ -230,8 +230,8 @@ class Processes:
     def _send(self, processes: list[Process], number: int) -> None:
         """Sends a signal to those of the processes that are running."""
         for process in processes:
-            if process.status is None:
-                self._server.signal(process.task.file_name, number)
+            if process.end and process.status is None:
+                self._server.signal(process.end, number)
 
     def _pass_on(self) -> None:
         """Passes on new reports, and kills processes that hang."""
@@ -248,9 +248,9 @@ class Processes:
         now = time.monotonic()
         self._show_printed(now)
         for process in self._all:
-            if process.pid and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
+            if process.end and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
                 process.silent_seconds = process.silent_seconds or silent
-                self._server.signal(process.task.file_name, signal.SIGKILL)
+                self._server.signal(process.end, signal.SIGKILL)
 
     def _show_printed(self, now: float) -> None:
         """Passes on the last line of a `run_fn`: nothing else is known of it."""
@@ -262,12 +262,10 @@ class Processes:
                 line = _COLORS.sub("", lines[-1]).strip()[:_MAX_LENGTH]
                 self._on_progress(CHIEF_TASK, replace(chief.progress, activity=line))
 
-    def _receive_answer(self) -> None:
-        """Handles the server's next answer, if one comes in time."""
-        with contextlib.suppress(queue.Empty):
-            answer = self._server.next_answer(timeouts.POLL_SECONDS)
-            for process in self._all:
-                if process.task.file_name == answer.get("started"):
-                    process.pid = answer["pid"]
-                elif process.pid and process.pid == answer.get("pid"):
-                    process.status = answer["status"]
+    def _wait(self) -> None:
+        """Waits a moment for the end of a process."""
+        running = {process.end: process for process in self._all if process.end and process.status is None}
+        ended, _ = futures.wait(running, timeouts.POLL_SECONDS, futures.FIRST_COMPLETED)
+        self._server.check()
+        for end in ended:
+            running[end].status = end.result()

@@ -62,14 +62,16 @@ def test_the_last_span_that_had_ended_when_a_run_was_to_start(path, time_zone, s
     assert spans.name_of(path, spans.parse_last(path, window)) == name
 
 
-def test_a_scheduled_run_without_data_of_its_day_is_refused(days):
+def test_a_scheduled_run_without_data_of_its_day_is_refused(days, tmp_path):
     window = Window(last="scheduled", scheduled_at="2025-12-02T00:30:00Z")
     with pytest.raises(DataError, match="span 2025-12-01 does not exist"):
         spans.choose(days, window)
     # Started by hand, it is scheduled for now.
-    yesterday = spans.name_of(days, spans.parse_last(days, Window(last="scheduled")))
+    (tmp_path / "2020-01-01").mkdir()
+    path = str(tmp_path / "{YYYY}-{MM}-{DD}")
+    yesterday = spans.name_of(path, spans.parse_last(path, Window(last="scheduled")))
     with pytest.raises(DataError, match=f"span {yesterday} does not exist"):
-        choose(days, 1, True, "scheduled")
+        choose(path, 1, True, "scheduled")
 
 
 @pytest.mark.parametrize("unknown", ["", "{{$.pipeline_job_schedule_time_utc}}"])

@@ -20,7 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tfx_distribute.components.report import verdicts
+from tfx_distribute.components.report.data import describe_unusable_baseline
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.cli.progress_line import (
@@ -360,7 +360,7 @@ def format_summary(result: "RunResult") -> Text:
                 cells.append(verdict, "green" if verdict == "met" else "red")
             rows.append((name, cells))
     if result.unusable_baseline:
-        rows.append(("baseline", verdicts.describe_unusable_baseline(result.unusable_baseline)))
+        rows.append(("baseline", describe_unusable_baseline(result.unusable_baseline)))
     if result.pushed:
         rows.append(("model", result.pushed))
     elif result.blessed is False:

@@ -111,7 +111,7 @@ def _send(settings: "Notify", message: "Message") -> list[str]:
 
 def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[str, str]]:
     """Returns the outcome of a run, and the facts that can be read."""
-    from tfx_distribute.components.report.verdicts import describe_unusable_baseline
+    from tfx_distribute.components.report.data import describe_unusable_baseline
     from tfx_distribute.pipelines.cli import terminal
     from tfx_distribute.pipelines.notify import message
 

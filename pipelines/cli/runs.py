@@ -369,7 +369,7 @@ def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
 
 
 def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics: str, commands: "Mapping[str, str]") -> str:
-    from tfx_distribute.components.report import verdicts
+    from tfx_distribute.components.report.data import describe_unusable_baseline
     from tfx_distribute.pipelines.cli import tables
 
     started, duration = _format_times(run)
@@ -382,7 +382,7 @@ def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics
         **data,
         "anomalies": anomalies,
         "blessed": "" if run.blessed is None else "yes" if run.blessed else "no: thresholds are not met",
-        "baseline": " ".join(verdicts.describe_unusable_baseline(run.unusable_baseline).split()),
+        "baseline": " ".join(describe_unusable_baseline(run.unusable_baseline).split()),
     }
     nodes = [
         [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]

@@ -154,15 +154,11 @@ def _describe_end(run: "Run | None") -> str:
 
 def _describe_metrics(evaluation: "Evaluation | None", earlier: "Iterable[Run]") -> dict[str, str]:
     """Returns facts about metrics, with those of the last run that was evaluated."""
-    from tfx_distribute.components.report import evaluation as evaluation_lib
     from tfx_distribute.pipelines.notify import message
+    from tfx_distribute.pipelines.targets.local import comparison
 
     if evaluation is None:
         return {}
-    evaluations = (run.find("ModelEvaluation") for run in earlier)
-    last = next((found.info for found in evaluations if found and not found.info.is_missing), None)
-    before: dict[str, float] = {}
-    if last:
-        with contextlib.suppress(Exception):  # of another version, or damaged
-            before = evaluation_lib.read(last.uri).values
-    return message.describe_metrics(evaluation.values, evaluation.describe_thresholds(), before)
+    last = next((run for run in earlier if (found := run.find("ModelEvaluation")) and not found.info.is_missing), None)
+    before, _ = comparison.read_evaluation(last) if last else (None, ())
+    return message.describe_metrics(evaluation.values, evaluation.describe_thresholds(), before.values if before else {})

@@ -170,9 +170,9 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
     with calm():
         from tfx_distribute.pipelines.targets.local import comparison
 
-        read = [comparison.read_metrics(run) for run in found]
-    result = comparison.compare(found, [metrics for metrics, _ in read])
-    ids, missing = [run.id for run in found], [text for _, texts in read for text in texts]
+        evaluations, texts = zip(*map(comparison.read_evaluation, found), strict=True)
+    result = comparison.compare(found, list(map(comparison.list_metrics, found, evaluations)))
+    ids, missing = [run.id for run in found], list(itertools.chain(*texts))
     if output == "json":
         lists = {
             f"{title}s": [{"name": name, "values": row} for name, row in rows.items()] for title, rows in result.items()

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.tuner.trials import SearchResult
 from tfx_distribute.trainer_module.job.time_use import TimeUse
+
+MAX_SLICES = 3  # that a verdict names; the others are counted
 
 
 @dataclass(frozen=True)
@@ -201,13 +202,30 @@ class Evaluation:
         return tuple(dict.fromkeys(name for slice_ in self.slices for name in slice_.cells))
 
     def describe_verdicts(self) -> dict[str, str]:
-        """Returns for each metric with a threshold if it is met, such as `not met`."""
-        found = {}
-        for name in self.metrics if self.blessed is not None else ():
-            failed_on, overall = self.list_failed(name), self.overall.get(name, Cell(math.nan))
-            if failed_on or name in self.thresholds:  # that on change is dropped for a first model
-                found[name] = verdicts.describe_verdict(failed_on, overall.value, overall.unmet_change)
-        return found
+        """Says for each metric with a threshold if it is met.
+
+        Example:
+          >>> cells = {"AUC": Cell(0.72, failed=True, unmet_change=-0.23)}
+          >>> Evaluation((Slice("", cells),), blessed=False).describe_verdicts()
+          {'AUC': "not met: -0.23 from the blessed model's 0.95"}
+        """
+        judged = self.metrics if self.blessed is not None else ()
+        # A threshold on change is dropped for a first model.
+        return {name: self._describe_verdict(name) for name in judged if name in self.thresholds or self.list_failed(name)}
+
+    def _describe_verdict(self, metric: str) -> str:
+        failed_on, overall = self.list_failed(metric), self.overall.get(metric, Cell(math.nan))
+        if not failed_on:
+            return "met"
+        baseline, slices = "", sorted(filter(None, failed_on))
+        if overall.unmet_change is not None:  # not from the last run, whose value a message has too
+            before = overall.value - overall.unmet_change
+            baseline = f": {overall.unmet_change:+.6g} from the blessed model's {before:.6g}"
+        if not slices:
+            return f"not met{baseline}"
+        shown = ", ".join(slices[:MAX_SLICES]) + (", ..." if len(slices) > MAX_SLICES else "")
+        where = f"{len(slices)} slice{'s' if len(slices) > 1 else ''} ({shown})"
+        return f"not met{baseline}, also on {where}" if "" in failed_on else f"not met on {where}"
 
     def describe_thresholds(self) -> dict[str, str]:
         """Returns the thresholds, and if they are met, such as `>= 0.95 not met`."""
@@ -217,6 +235,11 @@ class Evaluation:
     def list_failed(self, metric: str) -> tuple[str, ...]:
         """Returns the slices on which a threshold on a metric is not met."""
         return tuple(slice_.name for slice_ in self.slices if metric in slice_.cells and slice_.cells[metric].failed)
+
+
+def describe_unusable_baseline(reason: str) -> str:
+    """Says why the latest blessed model was not compared with; empty if it was."""
+    return f"not compared with the latest blessed model: {reason}" if reason else ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import config_pb2, metrics_for_slice_pb2, validation_result_pb2
 
 from tfx_distribute.components.report import thresholds as thresholds_lib
-from tfx_distribute.components.report import verdicts
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
 
 MAX_ROC_POINTS = 100
@@ -155,6 +154,7 @@ def _describe_limit(limit: Any) -> str:
         return ", ".join(
             f"{sign} {getattr(limit, bound).value:g}" for bound, sign in bounds.items() if limit.HasField(bound)
         )
-    absolute = limit.absolute.value if limit.HasField("absolute") else None
-    relative = limit.relative.value if limit.HasField("relative") else None
-    return verdicts.describe_change(absolute, relative, limit.direction != tfma.MetricDirection.LOWER_IS_BETTER)
+    changes = [f"{limit.absolute.value:+g}"] if limit.HasField("absolute") else []
+    changes += [f"{100 * limit.relative.value:+g} %"] if limit.HasField("relative") else []
+    least = "most" if limit.direction == tfma.MetricDirection.LOWER_IS_BETTER else "least"
+    return f"change of at {least} {' and '.join(changes)}"

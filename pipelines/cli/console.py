@@ -20,7 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tfx_distribute.components.report import verdicts
+from tfx_distribute.components.report.data import describe_unusable_baseline
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.cli.progress_line import (
@@ -275,20 +275,16 @@ def format_header(spec: PipelineSpec) -> Text:
     return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
 
 
-def print_anomalies(console: Console, paths: "RunPaths") -> None:
-    """Prints a line about the anomalies of a run's data, if there are any."""
+def print_data(console: Console, paths: "RunPaths", node: str) -> None:
+    """Prints spans, examples that were left out and anomalies, if a node found some."""
     from tfx_distribute.pipelines.targets.local import report, runs
 
-    if anomalies := report.describe_anomalies(runs.find([paths.root], paths.run_id)):
-        console.print(f"    anomalies  {anomalies}", style="yellow", markup=False)
-
-
-def print_data(console: Console, paths: "RunPaths") -> None:
-    """Prints the spans of the data, and a line about examples that were left out."""
-    from tfx_distribute.pipelines.targets.local import report, runs
-
-    for name, text in report.describe_data(runs.find([paths.root], paths.run_id)).items():
-        console.print(f"    {name:<10} {text}", markup=False)
+    run = runs.find([paths.root], paths.run_id)
+    is_validator = node == "ExampleValidator"
+    facts = {"anomalies": report.describe_anomalies(run)} if is_validator else report.describe_data(run)
+    for name, text in facts.items():
+        if text:
+            console.print(f"    {name:<10} {text}", style="yellow" if is_validator else None, markup=False)
 
 
 def print_commands(console: Console, paths: "RunPaths") -> None:
@@ -360,7 +356,7 @@ def format_summary(result: "RunResult") -> Text:
                 cells.append(verdict, "green" if verdict == "met" else "red")
             rows.append((name, cells))
     if result.unusable_baseline:
-        rows.append(("baseline", verdicts.describe_unusable_baseline(result.unusable_baseline)))
+        rows.append(("baseline", describe_unusable_baseline(result.unusable_baseline)))
     if result.pushed:
         rows.append(("model", result.pushed))
     elif result.blessed is False:

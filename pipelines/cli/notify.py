@@ -111,7 +111,7 @@ def _send(settings: "Notify", message: "Message") -> list[str]:
 
 def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[str, str]]:
     """Returns the outcome of a run, and the facts that can be read."""
-    from tfx_distribute.components.report.verdicts import describe_unusable_baseline
+    from tfx_distribute.components.report.data import describe_unusable_baseline
     from tfx_distribute.pipelines.cli import terminal
     from tfx_distribute.pipelines.notify import message
 
@@ -154,15 +154,11 @@ def _describe_end(run: "Run | None") -> str:
 
 def _describe_metrics(evaluation: "Evaluation | None", earlier: "Iterable[Run]") -> dict[str, str]:
     """Returns facts about metrics, with those of the last run that was evaluated."""
-    from tfx_distribute.components.report import evaluation as evaluation_lib
     from tfx_distribute.pipelines.notify import message
+    from tfx_distribute.pipelines.targets.local import comparison
 
     if evaluation is None:
         return {}
-    evaluations = (run.find("ModelEvaluation") for run in earlier)
-    last = next((found.info for found in evaluations if found and not found.info.is_missing), None)
-    before: dict[str, float] = {}
-    if last:
-        with contextlib.suppress(Exception):  # of another version, or damaged
-            before = evaluation_lib.read(last.uri).values
-    return message.describe_metrics(evaluation.values, evaluation.describe_thresholds(), before)
+    last = next((run for run in earlier if (found := run.find("ModelEvaluation")) and not found.info.is_missing), None)
+    before, _ = comparison.read_evaluation(last) if last else (None, ())
+    return message.describe_metrics(evaluation.values, evaluation.describe_thresholds(), before.values if before else {})

@@ -146,7 +146,7 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     if output == "json":
         click.echo(tables.to_json(document))
         return
-    shown = _format_metrics(metrics, thresholds, verdicts) if verdicts else _format_values("metric", metrics)
+    shown = _format_values("metric", metrics, {"thresholds": thresholds, "": verdicts} if verdicts else {})
     click.echo(_format_local(found, data, anomalies, shown, commands))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
@@ -170,9 +170,9 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
     with calm():
         from tfx_distribute.pipelines.targets.local import comparison
 
-        read = [comparison.read_metrics(run) for run in found]
-    result = comparison.compare(found, [metrics for metrics, _ in read])
-    ids, missing = [run.id for run in found], [text for _, texts in read for text in texts]
+        evaluations, texts = zip(*map(comparison.read_evaluation, found), strict=True)
+    result = comparison.compare(found, list(map(comparison.list_metrics, found, evaluations)))
+    ids, missing = [run.id for run in found], list(itertools.chain(*texts))
     if output == "json":
         lists = {
             f"{title}s": [{"name": name, "values": row} for name, row in rows.items()] for title, rows in result.items()
@@ -362,18 +362,6 @@ def _describe_state(run: "Run") -> str:
     return "not blessed" if run.state == "complete" and run.blessed is False else run.state
 
 
-def _describe_blessing(run: "Run") -> list[tuple[str, str]]:
-    """Returns rows about the verdict on a run's model, in the words of `run`."""
-    from tfx_distribute.components.report import verdicts
-
-    rows = []
-    if run.blessed is not None:
-        rows.append(("blessed", "yes" if run.blessed else "no: thresholds are not met"))
-    if run.unusable_baseline:
-        rows.append(("baseline", verdicts.describe_unusable_baseline(" ".join(run.unusable_baseline.split()))))
-    return rows
-
-
 def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
     from tfx_distribute.pipelines.cli import tables
 
@@ -381,65 +369,60 @@ def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
 
 
 def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics: str, commands: "Mapping[str, str]") -> str:
+    from tfx_distribute.components.report.data import describe_unusable_baseline
     from tfx_distribute.pipelines.cli import tables
 
-    head = [
-        ("run", run.id),
-        ("pipeline", run.pipeline),
-        ("state", _describe_state(run)),
-        ("started", tables.format_time(run.started)),
-        ("duration", tables.format_seconds(run.seconds)),
-        *data.items(),
-        *([("anomalies", anomalies)] if anomalies else []),
-        *_describe_blessing(run),
-    ]
+    started, duration = _format_times(run)
+    facts = {
+        "run": run.id,
+        "pipeline": run.pipeline,
+        "state": _describe_state(run),
+        "started": started,
+        "duration": duration,
+        **data,
+        "anomalies": anomalies,
+        "blessed": "" if run.blessed is None else "yes" if run.blessed else "no: thresholds are not met",
+        "baseline": " ".join(describe_unusable_baseline(run.unusable_baseline).split()),
+    }
     nodes = [
         [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]
         for node in run.nodes
     ]
     parameters = {**run.changes, **{f"hparams.{name}": value for name, value in run.hparams.items()}}
-    parts = [
-        tables.format_pairs(head),
-        tables.format_table([["node", "state", "time", ""], *nodes]),
-        _format_values("parameter", parameters),
-        metrics,
-        tables.format_pairs(list(commands.items())),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    parts = _format_values("parameter", parameters), metrics, tables.format_pairs(list(commands.items()))
+    return _join(facts, [["node", "state", "time", ""], *nodes], *parts)
 
 
 def _format_remote(run: "RemoteRun") -> str:
     from tfx_distribute.pipelines.cli import tables
 
-    head = [
-        ("run", run.id),
-        ("name", run.name),
-        ("state", run.state),
-        ("started", tables.format_time(run.started)),
-        ("duration", tables.format_seconds(run.seconds)),
-        *([("error", run.error)] if run.error else []),
-    ]
+    started, duration = _format_times(run)
+    facts = {
+        "run": run.id,
+        "name": run.name,
+        "state": run.state,
+        "started": started,
+        "duration": duration,
+        "error": run.error,
+    }
     tasks = [[task.name, task.state, tables.format_seconds(task.seconds), task.error] for task in run.tasks]
-    parts = [
-        tables.format_pairs(head),
-        tables.format_table([["step", "state", "time", ""], *tasks]) if tasks else "",
-        _format_values("parameter", run.parameters),
-    ]
-    return "\n\n".join(part for part in parts if part)
+    return _join(facts, [["step", "state", "time", ""], *tasks], _format_values("parameter", run.parameters))
 
 
-def _format_metrics(metrics: "Mapping[str, float]", thresholds: "Mapping[str, str]", verdicts: "Mapping[str, str]") -> str:
+def _join(facts: "Mapping[str, str]", steps: list[list[str]], *more: str) -> str:
+    """Joins the parts of a run that are not empty."""
     from tfx_distribute.pipelines.cli import tables
 
+    pairs = [(name, text) for name, text in facts.items() if text]
+    return "\n\n".join(filter(None, (tables.format_pairs(pairs), tables.format_table(steps) if steps[1:] else "", *more)))
+
+
+def _format_values(title: str, values: "Mapping[str, Any]", notes: "Mapping[str, Mapping[str, str]] | None" = None) -> str:
+    """Formats values and more columns: the head of each -> name -> text."""
+    from tfx_distribute.pipelines.cli import tables
+
+    more = notes or {}
     rows = [
-        [name, tables.format_value(value), thresholds.get(name, ""), verdicts.get(name, "")]
-        for name, value in metrics.items()
+        [name, tables.format_value(value), *(of.get(name, "") for of in more.values())] for name, value in values.items()
     ]
-    return tables.format_table([["metric", "value", "thresholds", ""], *rows])
-
-
-def _format_values(title: str, values: "Mapping[str, Any]") -> str:
-    from tfx_distribute.pipelines.cli import tables
-
-    rows = [[name, tables.format_value(value)] for name, value in values.items()]
-    return tables.format_table([[title, "value"], *rows]) if rows else ""
+    return tables.format_table([[title, "value", *more], *rows]) if rows else ""

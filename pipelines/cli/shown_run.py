@@ -45,12 +45,8 @@ def run(
 
             def show_node(node: str, seconds: float | None, cached: bool) -> None:
                 view.on_node(node, seconds, cached)
-                if seconds is None:
-                    return
-                if (spec.data.require or spec.data.has_spans) and node.endswith("ExampleGen"):
-                    console_lib.print_data(console, paths)
-                if node == "ExampleValidator":
-                    console_lib.print_anomalies(console, paths)
+                if seconds is not None and node.endswith(("ExampleGen", "ExampleValidator")):
+                    console_lib.print_data(console, paths, node)
 
             try:
                 result = runner.run(

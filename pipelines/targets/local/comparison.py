@@ -20,7 +20,7 @@ def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]]) -> dict
     """Returns the parameters and metrics that differ, those of each run in a tuple.
 
     Hyperparameters are parameters, too, and metrics are those of the evaluation and of
-    the training, as `read_metrics` returns them.
+    the training, as `list_metrics` returns them.
     """
     parameters = [
         {
@@ -45,12 +45,6 @@ def find_differences(values: Sequence[Mapping[str, Any]]) -> Differences:
     """
     rows = {name: tuple(each.get(name) for each in values) for name in dict.fromkeys(itertools.chain(*values))}
     return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
-
-
-def read_metrics(run: Run) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Returns the metrics of a run, as `list_metrics`, and what could not be read."""
-    evaluation, missing = read_evaluation(run)
-    return list_metrics(run, evaluation), missing
 
 
 def read_evaluation(run: Run) -> tuple["Evaluation | None", tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import tensorflow_model_analysis as tfma
 from google.protobuf import text_format
 from kfp import dsl
@@ -10,7 +11,7 @@ from tensorflow_model_analysis.proto import metrics_for_slice_pb2, validation_re
 
 from tfx_distribute.components.report import artifact_types, evaluation
 from tfx_distribute.components.report.data import Cell, Evaluation, Slice
-from tfx_distribute.pipelines.spec.pipeline import Metric
+from tfx_distribute.pipelines.spec.pipeline import Change, Metric
 from tfx_distribute.pipelines.targets import tfx_pipeline
 
 CONFIG = """
@@ -73,6 +74,36 @@ def test_names_and_order_are_those_of_the_pipeline_file():
     assert {name: cell.failed for name, cell in made.overall.items()} == {"Z": True, "early.same": False, "late.same": True}
     assert list(made.overall) == ["Z", "early.same", "late.same"]
     assert math.isnan(made.overall["Z"].value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (Change(absolute=-0.2), "change of at least -0.2"),
+        (Change(relative=0.07, higher_is_better=False), "change of at most +7 %"),
+        (Change(absolute=0.0, relative=-0.1), "change of at least +0 and -10 %"),
+    ],
+)
+def test_thresholds_on_change(change, text):
+    specs = tfx_pipeline.make_metrics_specs({"AUC": Metric(change=change)})
+    config = tfma.EvalConfig(model_specs=[tfma.ModelSpec()], metrics_specs=specs)
+    assert evaluation.to_evaluation(config, [], validation_result_pb2.ValidationResult()).thresholds == {"AUC": text}
+
+
+@pytest.mark.parametrize(
+    ("failed_on", "unmet_change", "text"),
+    [
+        ((), None, "met"),
+        (("",), None, "not met"),
+        (("",), -0.23, "not met: -0.23 from the blessed model's 0.95"),
+        (("", "b=1"), -0.23, "not met: -0.23 from the blessed model's 0.95, also on 1 slice (b=1)"),
+        (("d=1", "c=1", "b=1", "a=1"), None, "not met on 4 slices (a=1, b=1, c=1, ...)"),
+    ],
+)
+def test_verdicts(failed_on, unmet_change, text):
+    slices = [Slice(name, {"AUC": Cell(0.5, failed=True)}) for name in failed_on if name]
+    overall = Slice("", {"AUC": Cell(0.72, failed="" in failed_on, unmet_change=unmet_change), "Count": Cell(9.0)})
+    assert Evaluation((overall, *slices), {"AUC": ">= 0.8"}, blessed=False).describe_verdicts() == {"AUC": text}
 
 
 def test_classification_metrics_are_those_of_kfp():

@@ -321,8 +321,9 @@ def test_a_folder_that_was_moved_or_copied(store):
 
 def test_comparison(store):
     first, old = (runs.find([store.root], name) for name in (FIRST, OLD))
-    metrics, missing = comparison.read_metrics(first)
-    assert (metrics, missing) == ({"training_loss": 0.5}, ())
+    assert comparison.read_evaluation(first) == (None, ())
+    metrics = comparison.list_metrics(first, None)
+    assert metrics == {"training_loss": 0.5}
     compared = comparison.compare([first, old], [metrics, {"training_loss": 0.5, "AUC": 0.9}])
     assert compared["parameter"] == {"epochs": (2, 1), "hparams.units": (32, 16), "module": ("y", None)}
     assert compared["metric"] == {"AUC": (None, 0.9)}

@@ -47,7 +47,7 @@ def receiving(host: str = "127.0.0.1") -> Iterator[Webhook]:
 
     with ThreadingHTTPServer((host, 0), Handler) as server:
         webhook = Webhook(server.server_port, host=host)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
         try:
             yield webhook
         finally:

@@ -6,12 +6,11 @@ The real `kfp.Client` talks to a stand-in of the API server.
 import json
 import logging
 import re
-import shutil
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
+import example_project
 import kfp
 import pytest
 import yaml
@@ -23,7 +22,6 @@ from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.targets.kubeflow import client as kubeflow_client
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-DIGITS = Path(__file__).resolve().parents[4] / "examples" / "digits"
 ROOT = "gs://bucket/root"
 
 pytestmark = pytest.mark.timeout(100)
@@ -330,31 +328,17 @@ def test_page_to_log_in_on(api):
 # Tests of the command line.
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("digits")
-    for file in DIGITS.glob("*.py"):
-        shutil.copy(file, folder)
-    return folder
-
-
 @pytest.fixture
-def command(project) -> Callable[..., Result]:
-    """Submits the digits in this process, with a host or without a Kubeflow section."""
-    document = yaml.safe_load((DIGITS / "pipeline.yaml").read_text())
-
-    def run(host: str | None, *arguments: str) -> Result:
-        kubeflow = {"image": "registry/digits:1", "pipeline_root": ROOT, "host": host}
-        targets = {"targets": {"kubeflow": kubeflow}} if host else {}
-        (project / "pipeline.yaml").write_text(yaml.safe_dump({**document, "push": {}, **targets}))
-        return CliRunner().invoke(main, ["submit", str(project / "pipeline.yaml"), "--target", "kubeflow", *arguments])
-
-    return run
+def command(api, tmp_path) -> Callable[..., Result]:
+    """Submits the digits in this process."""
+    kubeflow = {"image": "registry/digits:1", "pipeline_root": ROOT, "host": api.url}
+    file = example_project.copy(tmp_path / "digits", "digits", push={}, targets={"kubeflow": kubeflow})
+    return lambda *words: CliRunner().invoke(main, ["submit", str(file), "--target", "kubeflow", *words])
 
 
 def test_command_submits(api, command):
     arguments = ["-p", "epochs=3", "-p", "learning_rate=0.01", "--experiment", "ours", "--run-name", "tonight"]
-    result = command(api.url, *arguments, "--service-account", "trainer", "--no-cache")
+    result = command(*arguments, "--service-account", "trainer", "--no-cache")
     assert result.exit_code == 0, result.output
     (run,) = api.runs.values()
     assert result.output == f"run      {api.url}/#/runs/details/{run.run_id}\n"
@@ -371,7 +355,7 @@ def test_command_submits(api, command):
 @pytest.mark.parametrize(("ended", "code"), [("SUCCEEDED", 0), ("FAILED", 1)])
 def test_command_waits(api, command, ended, code):
     story(api, state(api, "RUNNING", {"Trainer": "RUNNING"}), state(api, ended, {"Trainer": ended}))
-    result = command(api.url, "--wait")
+    result = command("--wait")
     (run,) = api.runs.values()
     lines = [line.split() for line in result.output.splitlines()]
     assert result.exit_code == code, result.output
@@ -383,10 +367,10 @@ def test_command_waits(api, command, ended, code):
 
 def test_command_that_is_refused(api, command):
     api.require_token = "secret"  # noqa: S105
-    result = command(api.url)
+    result = command()
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
     assert line.startswith(f"Error: --host: {api.url} does not let you in (401: ")
     assert "Jwt is missing); see the options --existing-token and --namespace" in line
-    assert command(api.url, "--existing-token", "secret").exit_code == 0
+    assert command("--existing-token", "secret").exit_code == 0
     assert len(api.runs) == 1

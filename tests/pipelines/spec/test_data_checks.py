@@ -223,6 +223,8 @@ def test_folders_of_images_are_looked_into(project):
     assert (code, output.count("\n")) == (2, 1), output
     assert output.startswith("Error: data.images: ")
     assert "data has only one class, cat; write a folder that holds a folder for each class" in output
-    assert "data: column 'label', the trainer.label, is text: the name of a folder; without a transform" in add("dog/1.JPG")[1]
+    assert (
+        "data: column 'label', the trainer.label, is text: the name of a folder; without a transform" in add("dog/1.JPG")[1]
+    )
     (project / "model.py").write_text("def build_model(context): ...\ndef decode_features(features): ...\n")
     assert validate(project)[0] == 0, "which may make numbers"

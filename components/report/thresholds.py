@@ -154,7 +154,16 @@ def slice_name(slice_key: SliceKey) -> str:
 
 def read_thresholds(config: config_pb2.EvalConfig) -> dict[Key, list[_SliceThreshold]]:
     """Returns the thresholds on each metric of the new model."""
-    updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=True)
+    written = config_pb2.EvalConfig()
+    written.CopyFrom(config)
+    for metrics_spec in written.metrics_specs:
+        if list(metrics_spec.model_names) == [""]:  # as TFMA stores it: it then finds no weights of that model
+            del metrics_spec.model_names[:]
+        for metric in metrics_spec.metrics:
+            name = json.loads(metric.config or "{}").get("name")
+            if metric.module and name:  # which need not be importable where an evaluation is read
+                metric.module, metric.class_name, metric.config = "", "ExampleCount", json.dumps({"name": name})
+    updated = tfma.utils.update_eval_config_with_defaults(written, has_baseline=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
     thresholds: dict[Key, list[_SliceThreshold]] = {}
     for key, limits in tfma.metrics.metric_thresholds_from_metrics_specs(updated.metrics_specs, eval_config=updated).items():

@@ -76,6 +76,17 @@ def test_names_and_order_are_those_of_the_pipeline_file():
     assert math.isnan(made.overall["Z"].value)
 
 
+def test_thresholds_on_metrics_with_weights():
+    """In a config as TFMA stores it, where a module of metrics cannot be imported."""
+    (spec,) = tfx_pipeline.make_metrics_specs({"AUC": Metric(module="not_here", lower_bound=0.8)})
+    spec.model_names.append("")
+    metrics = metrics_for_slice_pb2.MetricsForSlice()
+    metrics.metric_keys_and_values.add(key=Key("AUC", example_weighted=True).to_proto()).value.double_value.value = 0.9
+    config = tfma.EvalConfig(model_specs=[tfma.ModelSpec(example_weight_key="weight")], metrics_specs=[spec])
+    made = evaluation.to_evaluation(config, [metrics], validation_result_pb2.ValidationResult())
+    assert (made.thresholds, made.overall) == ({"AUC": ">= 0.8"}, {"AUC": Cell(0.9)})
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -26,7 +26,7 @@ class ForkClient:
       stderr: File for the output of the server; by default that of this process.
 
     Attributes:
-      ready: What the server says when it is prepared; empty if it has ended before.
+      ready: The first answer of the server, once it is prepared; empty if it has ended.
       has_ended: True if the server has ended.
     """
 

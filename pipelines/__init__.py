@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from tfx_distribute.trainer_module import lazy_names
 
 if TYPE_CHECKING:
+    from tfx_distribute.components.tuner.search import Search as Search
+    from tfx_distribute.components.tuner.value_range import ValueRange as ValueRange
     from tfx_distribute.pipelines.plan.run_plan import RunPlan as RunPlan
     from tfx_distribute.pipelines.python_api import compile_pipeline as compile_pipeline
     from tfx_distribute.pipelines.python_api import compile_spec as compile_spec
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import Transform as Transform
     from tfx_distribute.pipelines.spec.pipeline import Validate as Validate
     from tfx_distribute.pipelines.spec.targets import Targets as Targets
-    from tfx_distribute.pipelines.spec.tune import Tune as Tune
-    from tfx_distribute.pipelines.spec.tune import TuneValues as TuneValues
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings as KubeflowSettings
     from tfx_distribute.pipelines.targets.kubeflow.settings import Secret as Secret
     from tfx_distribute.pipelines.targets.kubeflow.settings import SecurityContext as SecurityContext
@@ -83,6 +83,8 @@ __all__, __getattr__, __dir__ = lazy_names.export(
             "Validate",
         ),
         ".spec.targets": ("Targets",),
-        ".spec.tune": ("Tune", "TuneValues"),
+        # Also names of `components`: the section `tune` is what a Tuner takes.
+        "tfx_distribute.components.tuner.search": ("Search",),
+        "tfx_distribute.components.tuner.value_range": ("ValueRange",),
     },
 )

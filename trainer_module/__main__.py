@@ -43,7 +43,7 @@ def _run(job_file: str) -> int:
     with garbage_collection.paused():
         from tfx_distribute.trainer_module import process
 
-    exit_functions.record()
+    exit_functions.forget()
     return process.main(job_file)
 
 

@@ -126,7 +126,7 @@ def _run_process(request: dict[str, Any], answers: int, server: int) -> None:
     """Turns this fork into the process of a request. Does not return."""
     code = exit_codes.FAILED
     try:
-        exit_functions.record()
+        exit_functions.forget()
         # In a new session, a Ctrl-C at the terminal reaches only the client, and the
         # process can be killed together with all that it starts.
         os.setsid()

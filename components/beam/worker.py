@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.update(make_environment(worker, settings.info))
     # Beam closes its log. TensorFlow's own end takes a second, for which the runner
     # would wait.
-    exit_functions.record()
+    exit_functions.forget()
     exit_functions.end(worker_process.run())
 
 

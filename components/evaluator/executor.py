@@ -16,11 +16,11 @@ from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from tfx_distribute.components.evaluator import baseline, batch_extractors, batches, extractors, report
 from tfx_distribute.components.report import artifact_types, thresholds
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.serving import requests
 
 _MAX_EXAMPLES = 64  # enough to see each feature
-UNUSABLE_BASELINE = "unusable_baseline"
 REPORT = "report"
 # What a report is made of besides the evaluation, and the artifacts that it becomes.
 REPORT_INPUTS = {

@@ -11,11 +11,10 @@ from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifact_types, artifacts, page
-from tfx_distribute.components.report.data import Report
+from tfx_distribute.components.report.data import VERDICTS, Report
 
 HTML, METRICS, CLASSIFICATION_METRICS = "html", "metrics", "classification_metrics"
 STATISTICS, ANOMALIES, MODEL_RUN, TRIALS = "statistics", "anomalies", "model_run", "tuner_results"
-VERDICTS = "verdicts"  # property of the blessing: name of a metric -> its thresholds, and if they are met
 
 
 def write(

@@ -5,7 +5,7 @@ examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 ```
 
 Each takes the arguments of TFX's `FileBasedExampleGen`. It makes gzipped TFRecord files
-of tf.Examples, whatever the output formats say. The pattern of a split is `*`, for all
+of tf.Examples, regardless of its output formats. The pattern of a split is `*`, for all
 files that are not hidden, or the name of one file, or for images of one folder.
 Spans are in the input base, where TFX has them in the pattern of each split and reads
 one of them:

@@ -9,6 +9,9 @@ from tfx_distribute.components.tuner.trials import SearchResult
 from tfx_distribute.trainer_module.job.time_use import TimeUse
 
 MAX_SLICES = 3  # that a verdict names; the others are counted
+# Properties of a blessing: why the latest blessed model was not compared with, and each
+# metric's thresholds with the verdict on them, as JSON.
+UNUSABLE_BASELINE, VERDICTS = "unusable_baseline", "verdicts"
 
 
 @dataclass(frozen=True)

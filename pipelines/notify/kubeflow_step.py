@@ -25,7 +25,7 @@ from tfx_distribute.components import timeouts
 from tfx_distribute.components.container import kubeflow_services
 from tfx_distribute.components.container.names import BLESSING
 from tfx_distribute.components.example_gen.names import describe_examples
-from tfx_distribute.components.report.data import describe_unusable_baseline
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE, VERDICTS, describe_unusable_baseline
 from tfx_distribute.pipelines.notify import message, sending
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -157,8 +157,8 @@ def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> tupl
         "run": run_id,
         **describe_examples(read_properties(artifacts, "tfx.Examples")),
         "reason": reason,
-        **message.describe_metrics(values, json.loads(blessing.get("verdicts", "{}"))),
-        "baseline": describe_unusable_baseline(blessing.get("unusable_baseline", "")),
+        **message.describe_metrics(values, json.loads(blessing.get(VERDICTS, "{}"))),
+        "baseline": describe_unusable_baseline(blessing.get(UNUSABLE_BASELINE, "")),
         "model": read_properties(artifacts, "tfx.PushedModel").get("pushed_destination", ""),
         **places,
     }

@@ -4,7 +4,7 @@ A regular exit also runs TensorFlow's own cleanup, which takes seconds, and in a
 process the functions of the process that it is a fork of. So training processes end
 with `os._exit`:
 
-    exit_functions.record()
+    exit_functions.forget()
     ...
     exit_functions.end(code)
 """
@@ -20,13 +20,13 @@ from typing import NoReturn
 from tfx_distribute.trainer_module import timeouts
 
 
-def record() -> None:
-    """Forgets the functions that are registered by now, so that `end` runs others."""
+def forget() -> None:
+    """Drops the functions registered so far, so that `end` does not call them."""
     atexit._clear()
 
 
 def end(code: int) -> NoReturn:
-    """Calls the recorded functions, the last one first, and ends this process.
+    """Calls the functions registered since, the last one first, and ends this process.
 
     As in Python, an error of one is printed and does not keep the others from running.
     The process ends after ten seconds at the latest, and also if something fails here.

@@ -13,7 +13,7 @@ _NO_PACKAGE = (
     "the image lacks tfx-distribute: build it from the Dockerfile of tfx-distribute, or install the package in it, and "
     "write it as targets.kubeflow.image"
 )
-# What only a person can mend, whatever others free.
+# Reasons that only a person can remove: waiting for other jobs to end does not help.
 _FINAL = re.compile(r"LocalQueue \S+ doesn't exist|violates PodSecurity|must specify|serviceaccount \S+ not found")
 # The first pattern that matches decides.
 _REMEDIES: tuple[tuple[str, str], ...] = (

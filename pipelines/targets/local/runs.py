@@ -19,7 +19,7 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS
 from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.report.data import ArtifactInfo, Node
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE, ArtifactInfo, Node
 from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
@@ -121,7 +121,7 @@ class Run:
     def unusable_baseline(self) -> str:
         """Why the model was not compared with the latest blessed one, or empty."""
         blessing = self.find("ModelBlessing")
-        return str(blessing.properties.get("unusable_baseline", "")) if blessing else ""
+        return str(blessing.properties.get(UNUSABLE_BASELINE, "")) if blessing else ""
 
     @property
     def defaults(self) -> dict[str, Any]:

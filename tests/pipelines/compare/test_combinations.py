@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from tfx_distribute.components import Search
 from tfx_distribute.pipelines.compare import combinations as combinations_lib
 from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.spec import loader
-from tfx_distribute.pipelines.spec.tune import Tune
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 MULTI = "strategy=multi_worker_mirrored"
@@ -24,7 +24,7 @@ def make(request):
 
 def test_the_pipeline_is_cut_down_to_a_measured_training(make):
     search = {"objective": "val_loss", "max_trials": 2, "space": {"learning_rate": {"min": 0.1, "max": 1.0}}}
-    spec = make.spec.model_copy(update={"tune": Tune.model_validate(search)})
+    spec = make.spec.model_copy(update={"tune": Search.model_validate(search)})
     (combination,) = make("learning_rate=1", "base_model=model.keras", spec=spec)
     spec = combination.spec
     assert (spec.evaluate, spec.push, spec.tune) == (None, None, None)

@@ -7,12 +7,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tfx_distribute.components import Search, ValueRange
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.plan import run_plan as plan_lib
 from tfx_distribute.pipelines.plan.text import as_text
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Train
-from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
 
 RUN_FN = {"module": "own_run_fn.py", "strategy": "mirrored", "accelerator_count": 2, "epochs": 0, "train_steps": 9}
 
@@ -210,8 +210,8 @@ def test_devices_that_a_target_knows_are_planned(request):
 
 
 def test_a_search_is_planned(make, tmp_path):
-    space = {"rate": TuneValues(min=0.001, max=1.0, sampling="log"), "units": TuneValues(values=[8, 16])}
-    tune = Tune(objective="val_accuracy", max_trials=6, num_parallel_trials=2, epochs=1, space=space)
+    space = {"rate": ValueRange(min=0.001, max=1.0, sampling="log"), "units": ValueRange(values=[8, 16])}
+    tune = Search(objective="val_accuracy", max_trials=6, num_parallel_trials=2, epochs=1, space=space)
     spec = PipelineSpec(
         name="mine",
         module=str(tmp_path / "own.py"),

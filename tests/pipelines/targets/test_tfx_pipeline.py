@@ -13,6 +13,7 @@ from tfx.components.example_gen.custom_executors import avro_executor
 from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 
+from tfx_distribute.components import Search, ValueRange
 from tfx_distribute.pipelines.spec import beam, user_module
 from tfx_distribute.pipelines.spec.pipeline import (
     BaseModelSpec,
@@ -26,7 +27,6 @@ from tfx_distribute.pipelines.spec.pipeline import (
     Train,
     Transform,
 )
-from tfx_distribute.pipelines.spec.tune import Tune, TuneValues
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
@@ -277,7 +277,7 @@ def test_the_type_of_a_model_that_a_run_fn_saves_is_for_tfma_to_find(spec):
 
 
 def test_the_trainer_gets_what_the_tuner_finds(spec):
-    tune = Tune(objective="val_loss", max_trials=2, space={"rate": TuneValues(min=0.1, max=1.0)})
+    tune = Search(objective="val_loss", max_trials=2, space={"rate": ValueRange(min=0.1, max=1.0)})
     pipeline = build(spec.model_copy(update={"tune": tune}))
     assert ids(pipeline)[-3:] == ["Sharder", "Tuner", "Trainer"]
     tuner, trainer = node(pipeline, "Tuner"), node(pipeline, "Trainer")
@@ -286,5 +286,5 @@ def test_the_trainer_gets_what_the_tuner_finds(spec):
     assert tuner.exec_properties["epochs"] is trainer.exec_properties["epochs"], "a parameter is that of both"
     for name in ("module_fingerprint", tfx_pipeline.FINGERPRINT):
         assert tuner.exec_properties[name] == trainer.exec_properties[name]
-    assert Tune.model_validate_json(tuner.exec_properties["tune"]) == tune
+    assert Search.model_validate_json(tuner.exec_properties["tune"]) == tune
     assert "Tuner" not in ids(build(spec))

@@ -10,7 +10,7 @@ import atexit, os, sys, time
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.liveness import exit_functions
 atexit.register(print, "of another")
-exit_functions.record()
+exit_functions.forget()
 """
 
 

@@ -126,7 +126,7 @@ def run(job: TrainingJob) -> None:
     reporter = Reporter(os.environ.get(PROGRESS_FILE), task.file_name)
     _serve_metrics(reporter, task)
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
-    with history_writer.writing(reporter, job.outputs.model_run_dir, task):
+    with history_writer.writing(reporter, job.outputs.model_run_dir):
         _run_task(job, task, reporter, checker)
 
 

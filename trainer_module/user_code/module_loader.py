@@ -2,13 +2,12 @@
 
 import ast
 import importlib
+import importlib.util
 import os
-import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -128,43 +127,18 @@ def is_below(folder: Path, file: Path) -> bool:
 def locate(name: str) -> Path | None:
     """Returns the file of an installed module; None if there is none.
 
-    Imports neither the module nor its packages. A package that changes its own
-    `__path__` on import is therefore not supported.
+    Imports neither the module nor its packages. Not found are packages that change
+    where their modules are.
     """
-    folders = list(sys.path)
-    parts = name.split(".")
-    for number in range(1, len(parts)):
-        package = _find_spec(".".join(parts[:number]), folders)
-        if package is None or package.submodule_search_locations is None:
-            return None
-        folders = list(package.submodule_search_locations)
-    module = _find_spec(name, folders)
-    return Path(module.origin) if module and module.has_location and module.origin else None
-
-
-def _find_spec(name: str, folders: list[str]) -> ModuleSpec | None:
-    """Finds a module in folders, or with finders such as those of editable installs."""
-    for finder in sys.meta_path:
-        spec = _find_in(name, folders) if finder is PathFinder else finder.find_spec(name, folders)
-        if spec is not None:
-            return spec
-    return None
-
-
-def _find_in(name: str, folders: list[str]) -> ModuleSpec | None:
-    """Finds a module in folders without importing its parent.
-
-    `PathFinder` needs the parent of a namespace package in `sys.modules`.
-    """
-    namespace = ModuleSpec(name, None, is_package=True)
-    namespace.submodule_search_locations = []
-    for folder in folders:
-        importer = pkgutil.get_importer(folder)
-        spec = importer.find_spec(name) if importer else None
-        if spec is not None and spec.loader is not None:
-            return spec
-        namespace.submodule_search_locations += spec.submodule_search_locations or [] if spec else []
-    return namespace if namespace.submodule_search_locations else None
+    top, *parts = name.split(".")
+    package = importlib.util.find_spec(top)
+    if package is None:
+        return None
+    if not parts:
+        return Path(package.origin) if package.has_location and package.origin else None
+    paths = [Path(folder, *parts) for folder in package.submodule_search_locations or ()]
+    files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
+    return next((file for file in files if file.is_file()), None)
 
 
 @dataclass(frozen=True)

@@ -96,26 +96,6 @@ def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agre
             )
 
 
-def check_monitors(callbacks: Sequence[tf.keras.callbacks.Callback], has_evaluation: bool) -> None:
-    """Checks that there are the metrics that callbacks monitor.
-
-    Keras's callbacks would do nothing, and only warn.
-
-    Raises:
-      ConfigurationError: A callback monitors a metric of evaluations; there are none.
-    """
-    if has_evaluation:
-        return
-    for callback in callbacks:
-        monitor = getattr(callback, "monitor", None)
-        uses_it = getattr(callback, "save_best_only", True)  # else a ModelCheckpoint does not look at it
-        if uses_it and isinstance(monitor, str) and monitor.startswith("val_"):
-            raise ConfigurationError(
-                f"module: callbacks returned {type(callback).__name__}, which monitors {monitor}, but there is no split "
-                f"'eval' to compute it on; write monitor={monitor.removeprefix('val_')!r}"
-            )
-
-
 def _redirect(callback: tf.keras.callbacks.Callback, folder: str) -> None:
     """Makes a callback of Keras write below a folder."""
     for kind, attribute in _PATH_ATTRIBUTES.items():

@@ -30,29 +30,6 @@ def test_callbacks_of_other_types_are_refused(returned, what):
         callbacks._as_list(returned)
 
 
-@pytest.mark.parametrize(
-    "callback",
-    [
-        tf.keras.callbacks.EarlyStopping(),
-        tf.keras.callbacks.ReduceLROnPlateau(),
-        tf.keras.callbacks.ModelCheckpoint("best.weights.h5", save_best_only=True, save_weights_only=True),
-    ],
-    ids=lambda callback: type(callback).__name__,
-)
-def test_callbacks_that_monitor_an_evaluation_need_one(callback):
-    name = type(callback).__name__
-    callbacks.check_monitors([callback], has_evaluation=True)
-    message = f"{name}, which monitors val_loss, but there is no split 'eval' .* write monitor='loss'"
-    with pytest.raises(ConfigurationError, match=message):
-        callbacks.check_monitors([callback], has_evaluation=False)
-
-
-def test_callbacks_that_monitor_no_evaluation_need_none():
-    each_epoch = tf.keras.callbacks.ModelCheckpoint("each.weights.h5", save_weights_only=True)
-    others = [each_epoch, tf.keras.callbacks.EarlyStopping("loss"), tf.keras.callbacks.TerminateOnNaN()]
-    callbacks.check_monitors(others, has_evaluation=False)
-
-
 @pytest.mark.parametrize("collect", [list, tuple, iter])
 def test_callbacks_in_any_collection(collect):
     one = keras.callbacks.TerminateOnNaN()  # of whichever Keras

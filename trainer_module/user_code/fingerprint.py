@@ -87,10 +87,9 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     `.md` and `.rst` files. Neither are files and subfolders in `excluding`, such as the
     pipeline's data.
     """
-    excluded = {real for path in excluding if (real := _real(path))}
     digest = hashlib.sha256()
     code, others = [], []
-    for subfolder, files in _walk(folder, excluded):
+    for subfolder, files in _walk(folder, set(map(os.path.realpath, excluding))):
         code += _python_files(files)
         other = [file for file in files if file.suffix not in (".py", *_SKIPPED_SUFFIXES)]
         other = [file for file in other if not _LEFT_BEHIND.search(file.name)]
@@ -159,46 +158,26 @@ def _add(digest: "hashlib._Hash", root: Path, file: Path, content: str) -> None:
     digest.update(f"{file.relative_to(root)}\0{content}\0".encode(errors="surrogateescape"))
 
 
-def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yields folders, breadth first and following links, each with its files."""
-    seen: set[Path] = set()
-    excluded_names = {path.name for path in excluded}
-    pending = deque([folder])
-    while pending:
-        subfolder = pending.popleft()
-        real = _real(subfolder)
-        if real is None or real in seen:
+def _walk(folder: Path, excluded: set[str]) -> Iterator[tuple[Path, list[Path]]]:
+    """Yields folders, following links, each with its files."""
+    seen: set[str] = set()
+    excluded_names = {os.path.basename(path) for path in excluded}
+    for path, folders, files in os.walk(folder, followlinks=True):
+        real, subfolder = os.path.realpath(path), Path(path)
+        if real in seen or (subfolder != folder and not {*folders, *files}.isdisjoint(_MARKERS)):
+            folders.clear()
             continue
         if len(seen) == MAX_FOLDERS:
             _log.warning("%s: has more than %d folders; the rest does not count as part of the module", folder, MAX_FOLDERS)
             return
         seen.add(real)
-        try:
-            entries = sorted(os.scandir(subfolder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        if subfolder != folder and any(entry.name in _MARKERS for entry in entries):
-            continue
-        if any(entry.name == _RUNS[0] for entry in entries):
-            entries = [entry for entry in entries if entry.name not in _RUNS]
-        files = []
-        for entry in entries:
-            path = subfolder / entry.name
-            if (entry.name in excluded_names or entry.is_symlink()) and _real(path) in excluded:
-                continue
-            if not os.path.isdir(path):
-                files.append(path)
-            elif not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
-                pending.append(path)
-        yield subfolder, files
-
-
-def _real(path: Path) -> Path | None:
-    """Resolves a path's links; returns None if they are circular or inaccessible."""
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        return None
+        left_out = set(_RUNS if _RUNS[0] in files else ())
+        for name in {*folders, *files} - left_out:
+            if name in excluded_names or os.path.islink(f"{path}/{name}"):
+                left_out |= {name} if os.path.realpath(f"{path}/{name}") in excluded else set()
+        hidden = {name for name in folders if name.startswith(".") or name in _SKIPPED_FOLDERS}
+        folders[:] = sorted(set(folders) - left_out - hidden)
+        yield subfolder, [subfolder / name for name in sorted(set(files) - left_out)]
 
 
 def _is_pipeline(file: Path, content: bytes) -> bool:

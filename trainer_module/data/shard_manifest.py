@@ -70,14 +70,12 @@ class Manifest:
       seed: Seed that the examples were shuffled with.
       schema_fingerprint: SHA-256 of the examples' schema.
       splits: Name -> split.
-      version: Version of the manifest's format.
     """
 
     compression: str
     seed: int
     schema_fingerprint: str
     splits: Mapping[str, SplitEntry]
-    version: int = 1
 
     def to_json(self) -> str:
         """Returns the manifest as a JSON document."""
@@ -87,26 +85,16 @@ class Manifest:
 def read(folder: str) -> Manifest | None:
     """Returns the manifest of a folder; None if it has none, as with other components.
 
-    Args:
-      folder: Path or address of the folder.
-
-    Raises:
-      DataError: The file is not a valid manifest, or is of another version.
+    Raises DataError if the file is not a valid manifest.
     """
     path = os.path.join(folder, FILE)
     text = atomic_files.read(path)
     if text is None:
         return None
     try:
-        manifest = _MANIFEST.validate_json(text)
+        return _MANIFEST.validate_json(text)
     except ValidationError as error:
         raise DataError(f"examples: {path} is not a manifest of shards: {error.errors()[0]['msg']}") from error
-    if manifest.version != Manifest.version:
-        raise DataError(
-            f"examples: {path} has version {manifest.version}, but this tfx-distribute reads version {Manifest.version}; "
-            "make the examples again"
-        )
-    return manifest
 
 
 def write(manifest: Manifest, folder: str) -> None:

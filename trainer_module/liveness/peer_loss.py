@@ -11,7 +11,7 @@ from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
-from tfx_distribute.trainer_module.liveness import lease, listening
+from tfx_distribute.trainer_module.liveness import listening
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 
@@ -71,30 +71,16 @@ class ChiefMonitor:
     The chief listens there from the creation of its strategy until it ends.
     """
 
-    def __init__(self, task: ClusterTask):
-        self._task = task
+    def __init__(self) -> None:
         self._address = cluster_spec().task_address(CHIEF, 0)
-        self._has_come = False
-        self._started = time.monotonic()
-        self._missing_since: float | None = None
+        self._seen_at: float | None = None
 
     def has_gone(self) -> bool:
         """Returns True if the chief was there, and has been missing for long.
 
-        Call this again and again: it counts from the first call that misses the chief.
-
-        Raises:
-          PeerLostError: The chief has not started in time, and this process has no
-            lease.
+        Call this again and again.
         """
         now = time.monotonic()
         if listening.listens(self._address):
-            self._has_come, self._missing_since = True, None
-            return False
-        self._missing_since = now if self._missing_since is None else self._missing_since
-        if not self._has_come and now - self._started > timeouts.CHIEF_COMES_SECONDS and not lease.find():
-            raise PeerLostError(
-                f"{self._task} waited {timeouts.CHIEF_COMES_SECONDS:g} s for the chief at {self._address}, which did not "
-                "start"
-            )
-        return self._has_come and now - self._missing_since > timeouts.CHIEF_GONE_SECONDS
+            self._seen_at = now
+        return self._seen_at is not None and now - self._seen_at > timeouts.CHIEF_GONE_SECONDS

@@ -98,12 +98,6 @@ class InputPipeline:
                 split, reader, readers, self.options.seed, self.input_options, first_pass, skipped
             )
 
-        def batches(sizes: tf.Tensor, done: Any) -> tf.data.Dataset:
-            """Repeats batches of one pass's `sizes`, without the first `done`."""
-            in_pass = done % tf.size(sizes, tf.int64)
-            skipped = 0 if record_stream.is_zero(first_step) else tf.reduce_sum(sizes[:in_pass])
-            return blocks(done // tf.size(sizes, tf.int64), skipped).rebatch(tf.roll(sizes, -in_pass, 0))
-
         if self.plan.fixed_batches:
             done = first_step * self.batches * batch
             fixed = blocks(done // num_examples, done % num_examples).rebatch(batch, drop_remainder=True)
@@ -117,13 +111,15 @@ class InputPipeline:
         steps = self.plan.steps_per_pass
         ends = record_stream.step_ends(split.num_examples, steps)
         sizes = record_stream.step_sizes(split.num_examples, steps, reader, readers, self.batches)
+        first_pass, in_pass = first_step // steps, first_step % steps * self.batches
+        skipped = 0 if record_stream.is_zero(first_step) else tf.reduce_sum(sizes[:in_pass])
 
         def describe(number: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             step = first_step + number // self.batches
             examples_in_step = ends[step % steps + 1] - ends[step % steps]
             return tf.cast(size, tf.float32) / tf.cast(examples_in_step, tf.float32), tf.fill([size], step // steps)
 
-        return self._parse(batches(sizes, first_step * self.batches), describe)
+        return self._parse(blocks(first_pass, skipped).rebatch(tf.roll(sizes, -in_pass, 0)), describe)
 
     def eval_steps(self, num_replicas: int) -> int:
         """Returns the number of steps of one evaluation, each of a global batch.
@@ -149,13 +145,9 @@ class InputPipeline:
         """
         split, reader, readers = self.data.eval, context.input_pipeline_id, context.num_input_pipelines
         assert split is not None
-        batch, batches, steps = (
-            self.options.per_replica_batch_size,
-            num_replicas // self.readers,
-            self.eval_steps(num_replicas),
-        )
-        records = record_stream.read_in_order(split, reader, readers, self.input_options)
-        records = records.batch(batch)
+        batch, batches = self.options.per_replica_batch_size, num_replicas // self.readers
+        steps = self.eval_steps(num_replicas)
+        records = record_stream.read_in_order(split, reader, readers, self.input_options).batch(batch)
         if steps < eval_steps(split, num_replicas, batch):
             return self._parse(records.take(steps * batches).repeat())
         sizes = record_stream.step_sizes(split.num_examples, steps, reader, readers, batches)
@@ -168,20 +160,21 @@ class InputPipeline:
         return replace(self, options=options, batches=self.options.gradient_accumulation_steps)
 
     @tf.autograph.experimental.do_not_convert
-    def evaluation_part(self, part: Any, parts: int, global_batch_size: int) -> tf.data.Dataset:
+    def evaluation_part(self, part: Any, parts: int) -> tf.data.Dataset:
         """Returns one of several parts of the evaluation, each example once.
 
         The last batch may be smaller. `part` counts from 0; it is an int or an int64
-        scalar. With `options.eval_steps`, the examples to evaluate on are that many
-        steps of `global_batch_size`.
+        scalar. With `options.eval_steps`, the examples to evaluate on are as many
+        batches.
         """
         split = self.data.eval
         assert split is not None
+        batch = self.options.per_replica_batch_size
         records = record_stream.read_in_order(split, part, parts, self.input_options)
         if self.options.eval_steps:
-            num_examples = min(split.num_examples, self.options.eval_steps * global_batch_size)
+            num_examples = min(split.num_examples, self.options.eval_steps * batch)
             records = records.take(record_stream.examples_of(num_examples, part, parts))
-        return self._parse(records.batch(self.options.per_replica_batch_size))
+        return self._parse(records.batch(batch))
 
     def zeros(self) -> Any:
         """Returns a batch of zeros: features and label, as in a training step.

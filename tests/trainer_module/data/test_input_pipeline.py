@@ -331,7 +331,8 @@ def test_evaluation_of_some_steps_is_the_same_in_parts(numbers, shards):
     data = numbers(24, shards)
     evaluated = data_lib.InputPipeline(data, Features(data), TrainingOptions(2, eval_steps=2), InputOptions(), None, 1, 1)
     inline = values(evaluated.evaluation(reader(0, 1), num_replicas=2).take(4))
-    parts = [batch for part in range(3) for batch in values(evaluated.evaluation_part(part, 3, global_batch_size=4))]
+    whole = evaluated.of_global_batch(2)
+    parts = [batch for part in range(3) for batch in values(whole.evaluation_part(part, 3))]
     seen = [sorted(number for batch in batches for number in batch) for batches in (inline, parts)]
     assert seen[0] == seen[1]
     assert len(seen[0]) == 8

@@ -23,10 +23,6 @@ FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ..
 class Features:
     """The features of a job's examples.
 
-    Raises:
-      ConfigurationError: The label or the example weight is not in every example, the
-        transform graph calls Python, or examples without one have no schema.
-
     Attributes:
       functions: The module's functions of single examples.
       transform: The transform graph that made the examples; None without a transform.
@@ -70,12 +66,9 @@ class Features:
     def parse(self, serialized: tf.Tensor, seeds: tf.Tensor | None = None) -> tuple[Any, ...]:
         """Parses and decodes a batch of serialized tf.Examples.
 
-        `serialized` is a string vector. `seeds` are two for each example, to augment
-        them; None to augment nothing.
-
-        Returns:
-          The inputs by name, the label (or labels by output) if there is one, and the
-          example weight (or weights) if there is one.
+        `seeds` are two for each example, to augment them. Returns the inputs by name,
+        the label (or labels by output) if there is one, and the weight (or weights)
+        likewise.
         """
         parsed = tf.io.parse_example(serialized, self.examples)
         inputs, *targets = self.functions.split_batch(parsed, self._split, seeds)
@@ -91,10 +84,6 @@ class Features:
         `names` are in `decoded`; a label is also an input if it is one of them, as for
         an autoencoder. `parse` fits the features to `input_specs`, the types of the
         model's inputs by name; see `model_inputs.fit`.
-
-        Raises:
-          ConfigurationError: `decode_features` needs a feature that requests to the
-            exported model do not have.
         """
         selected = copy.copy(self)
         selected._inputs, selected._input_specs = names, input_specs or {}
@@ -181,10 +170,7 @@ class Features:
             )
 
     def raw_needed_for(self, names: set[str]) -> FeatureSpec:
-        """Returns the raw features that `names` in `examples` are computed from.
-
-        A serving request has to contain them.
-        """
+        """Returns the raw features that `names` in `examples` are computed from."""
         if self.transform is None:
             return {name: spec for name, spec in self.raw.items() if name in names}
         function = self._transform_fn

@@ -41,21 +41,10 @@ def read_shuffled(
 ) -> tf.data.Dataset:
     """Returns a process's share of a split in blocks, repeated endlessly.
 
-    Every pass has a new order.
-
-    Args:
-      split: The examples to read.
-      reader: Number of the process, from 0.
-      readers: Number of processes that read.
-      seed: Seed of the order. With the same seed the order over all processes is the
-        same for any number of processes, unless one has more shards than
-        `options.cycle_length`.
-      options: How the examples are read.
-      first_pass: Number of passes to skip. The others keep their order.
-      skipped: Number of examples to skip in the first pass that is read.
-
-    Returns:
-      A dataset of vectors of serialized examples, of varying length.
+    Every pass has a new order. With the same seed it is the same over all processes for
+    any number of processes, unless one has more shards than `options.cycle_length`.
+    `first_pass` passes are skipped, and `skipped` examples of the first one that is
+    read. Blocks are vectors of serialized examples, of varying length.
     """
     files = _shards(split)
     if not split.sharded:  # they may be sorted, such as by day
@@ -143,12 +132,7 @@ def read_in_order(split: Split, reader: Number, readers: int, options: InputOpti
 
 
 def count(files: Sequence[str]) -> int:
-    """Counts the records in all files by reading them once, to their very ends.
-
-    Raises:
-      ConfigurationError: Some files are gzipped and some are not.
-      DataError: A file ends too early, where TensorFlow does not notice it.
-    """
+    """Counts the records in all files by reading them once, to their very ends."""
     open_file = _make_opener(files, 1)
 
     def measure(number: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
@@ -248,10 +232,9 @@ def is_zero(number: Number) -> bool:
 
 
 def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:
-    """Returns how many examples are seen before each step and at the end.
+    """Returns how many examples are seen before each step and at the end, as int64.
 
-    Steps differ by at most one example. The result is an int64 vector of `steps` + 1
-    numbers, from 0 to `num_examples`, the number over all processes.
+    Steps differ by at most one example.
     """
     return tf.range(steps + 1, dtype=tf.int64) * num_examples // steps
 
@@ -259,9 +242,8 @@ def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:
 def step_sizes(num_examples: Number, steps: Number, reader: Number, readers: int, batches: int) -> tf.Tensor:
     """Returns the size of each of a process's batches in one pass over the examples.
 
-    Steps differ by at most one example, and so do the batches of a step. The result is
-    an int64 vector of `steps` x `batches` numbers. `num_examples` counts those of all
-    processes; `reader` counts from 0, and takes `batches` in one step.
+    Steps differ by at most one example, and so do the `batches` of a step.
+    `num_examples` counts those of all processes.
     """
     seen = examples_of(step_ends(num_examples, steps), reader, readers)
     examples_per_step = seen[1:] - seen[:-1]

@@ -49,9 +49,7 @@ class SplitEntry:
     """One split.
 
     Attributes:
-      num_examples: Number of examples in all of its shards.
       reason: Why the split has this number of shards.
-      shards: Its shards, in order.
       features: Name of a numeric feature -> its values.
     """
 
@@ -69,7 +67,6 @@ class Manifest:
       compression: `none` or `gzip`.
       seed: Seed that the examples were shuffled with.
       schema_fingerprint: SHA-256 of the examples' schema.
-      splits: Name -> split.
     """
 
     compression: str

@@ -27,13 +27,7 @@ _SMALLEST_GZIP = 20  # bytes, without any content
 
 @dataclass(frozen=True)
 class Damage:
-    """A place where a file cannot be read.
-
-    Attributes:
-      record: Number of the record, from 0.
-      offset: Start of the record, in bytes of the uncompressed content.
-      what: What is wrong with the record.
-    """
+    """A place where a file cannot be read; `offset` is in the uncompressed content."""
 
     file: str
     record: int

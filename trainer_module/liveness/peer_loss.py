@@ -43,10 +43,9 @@ _PEER_LOST_WORDS = (
 def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     """Returns the `PeerLostError` for an error caused by the loss of another process.
 
-    The message names that process if TensorFlow's message does, which is not always. A
-    service that does not answer may raise the same error, and is worth another try too.
-    Of a `TrainingError`, which describes what could not be saved or restored, the cause
-    counts. Returns None if the cause is something else.
+    It names that process if TensorFlow's message does. A service that does not answer
+    may raise the same error, and is worth another try too. Of a `TrainingError`, which
+    describes what could not be saved or restored, the cause counts.
     """
     cause = error.__cause__ if isinstance(error, TrainingError) else error
     if cause is None or isinstance(cause, TfxDistributeError) or not cluster_spec().jobs:

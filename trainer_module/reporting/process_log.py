@@ -19,10 +19,9 @@ LOGGER = logging.Logger("tfx_distribute", logging.INFO)
 def configure(task: str = "") -> None:
     """Sends the messages of `LOGGER` to the process's standard streams.
 
-    Messages are flushed at once and, as text, have no prefix: launchers show them to
-    the user, and add the name of the process. Warnings and errors go to standard error,
-    other messages to standard output. Messages in JSON have the name `task` of this
-    process.
+    As text they have no prefix: launchers show them to the user, and add the name of
+    the process. Warnings and errors go to standard error, other messages to standard
+    output.
     """
     output = logging.StreamHandler(sys.stdout)
     output.addFilter(lambda record: record.levelno < logging.WARNING)

@@ -39,9 +39,6 @@ def load(
     one saves the model or reads its weights. So that each file is written only once, on
     processes other than the chief Keras's callbacks write to `context.model_run_dir`,
     which is temporary there, instead of the path that the module chose.
-
-    Raises:
-      ConfigurationError: One of the callbacks cannot work here.
     """
     make_callbacks = module_loader.load_optional(module, "callbacks")
     callbacks = _as_list(make_callbacks(context)) if make_callbacks else []
@@ -80,11 +77,8 @@ def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
 def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agree: Callable[..., list[float]]) -> None:
     """Checks that all processes have the same callbacks that read or change the model.
 
-    `agree` returns the means of its arguments over all processes.
-
-    Raises:
-      ConfigurationError: A process has more callbacks of one kind than another, and
-        would wait for it forever.
+    One with more of them would wait for the others forever. `agree` returns the means
+    of its arguments over all processes.
     """
     numbers = [sum(isinstance(callback, kind) for callback in callbacks) for kind in _IN_STEP]
     means, squares = agree(*numbers), agree(*(number**2 for number in numbers))

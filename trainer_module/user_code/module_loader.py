@@ -61,13 +61,7 @@ class ModelContext:
 
 
 def load(module: UserModule) -> Callable[..., Any]:
-    """Imports the user's module and returns its training function.
-
-    Adds `module.search_path` to `sys.path`.
-
-    Raises:
-      ConfigurationError: The module does not import, or lacks the function.
-    """
+    """Imports the user's module, also from its search path; returns its function."""
     module_copy.use()
     sys.path[:0] = [folder for folder in module.search_path if folder not in sys.path]
     name, _, function = module.function.rpartition(".")
@@ -156,13 +150,7 @@ class TopLevelNames:
 
 
 def top_level_names(path: str | Path) -> TopLevelNames:
-    """Returns the names that a Python file defines or imports at its top level.
-
-    Parses the file without running it.
-
-    Raises:
-      ConfigurationError: The file cannot be read, or is not valid Python.
-    """
+    """Returns what a Python file defines or imports, without running it."""
     try:
         tree = ast.parse(Path(path).read_bytes(), filename=str(path))
     except OSError as error:

@@ -16,8 +16,7 @@ def read(path: str, model: tf.keras.Model) -> list[BaseWeight]:
     """Reads the weights of a Keras file.
 
     A `.keras` file may need the classes of the model. A `.weights.h5` file has weights
-    alone, and is loaded into a copy of the model. Raises ConfigurationError if Keras
-    cannot load the file.
+    alone, and is loaded into a copy of the model.
     """
     every = {type(layer) for _, layer in model_weights.iterate_layers(model)}
     classes = {each.__name__: each for each in every if each.__module__.partition(".")[0] not in ("keras", "tf_keras")}

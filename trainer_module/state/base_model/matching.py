@@ -23,10 +23,7 @@ class BaseWeight:
 
 @dataclass(frozen=True)
 class Matches:
-    """The weights of a base model and of the model, in pairs and alone.
-
-    Weights in pairs may differ in shape.
-    """
+    """Weights in pairs, which may differ in shape, and those of one model only."""
 
     pairs: list[tuple[ModelWeight, BaseWeight]]
     only_model: list[ModelWeight]
@@ -71,14 +68,10 @@ def describe_differences(matches: Matches) -> list[str]:
 
 
 def strip_number(path: str, automatic: set[str]) -> str:
-    """Removes the numbers of automatic names of layers from a path.
+    """Removes the numbers of automatic names of layers, such as `dense_3/kernel`.
 
     Keras counts the layers of a class over the whole process, so that the same model
     has other names if it is not the first one.
-
-    ```python
-    strip_number("encoder_2/dense_3/kernel", {"dense"})  # "encoder_2/dense/kernel"
-    ```
     """
     *layers, weight = path.split("/")
     stripped = [name if (name := re.sub(r"_\d+$", "", layer)) in automatic else layer for layer in layers]

@@ -33,10 +33,7 @@ class ModelWeight:
     parts: list[Any]
 
     def assign(self, value: np.ndarray, strategy: Any) -> None:
-        """Gives the weight a value, on all replicas and parameter servers.
-
-        Call this in the strategy's scope, in every process that has the variable.
-        """
+        """Gives the weight a value; call this in each process that has it."""
         start = 0
         for variable in self.parts:
             part = value[start : start + variable.shape[0]] if len(self.parts) > 1 else value

@@ -132,25 +132,12 @@ def read_in_order(split: Split, reader: Number, readers: int, options: InputOpti
 
 
 def count(files: Sequence[str]) -> int:
-    """Counts the records in all files by reading them once, to their very ends."""
-    open_file = _make_opener(files, 1)
-
-    def measure(number: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
-        def add_up(records: tf.Tensor) -> tf.Tensor:
-            lengths = tf.cast(tf.strings.length(records), tf.int64)
-            return tf.stack([number, tf.size(lengths, tf.int64), tf.reduce_sum(lengths)])
-
-        return open_file(file).batch(COUNTING_BLOCK).map(add_up)
-
-    blocks = tf.data.Dataset.from_tensor_slices(list(files)).enumerate().flat_map(measure).batch(1024)
+    """Counts the records in all files by reading them once."""
+    records = tf.data.TFRecordDataset(list(files), compression_type=_compression(files), buffer_size=1 << 20)
     options = tf.data.Options()
     options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
-    totals = np.zeros([len(files), 2], np.int64)  # records and their bytes
-    for rows in blocks.with_options(options).as_numpy_iterator():
-        np.add.at(totals, rows[:, 0], rows[:, 1:])
-    for file, (num_records, num_bytes) in zip(files, totals.tolist(), strict=True):
-        tfrecords.check_end(file, num_records, num_bytes)
-    return int(totals[:, 0].sum())
+    sizes = records.batch(COUNTING_BLOCK).map(tf.size).with_options(options)
+    return int(sizes.reduce(np.int64(0), lambda total, size: total + tf.cast(size, tf.int64)))
 
 
 def shuffle_buffer_size(split: Split, options: InputOptions) -> int:
@@ -172,12 +159,16 @@ def _shards(split: Split) -> list[list[str]]:
 
 def _make_opener(files: Sequence[str], at_a_time: int):  # type: ignore[no-untyped-def]
     """Returns a function that opens one of `files`; `at_a_time` are open at once."""
+    compression = _compression(files)
+    buffer = max(64 << 10, min(1 << 20, BUFFER_BYTES // at_a_time))
+    return lambda file: tf.data.TFRecordDataset(file, compression_type=compression, buffer_size=buffer)
+
+
+def _compression(files: Sequence[str]) -> str:
     compressions = {"GZIP" if tfrecords.is_gzipped(file) else "" for file in files}
     if len(compressions) > 1:
         raise ConfigurationError(f"examples: some files are gzipped and some are not: {', '.join(files)}")
-    compression = compressions.pop()
-    buffer = max(64 << 10, min(1 << 20, BUFFER_BYTES // at_a_time))
-    return lambda file: tf.data.TFRecordDataset(file, compression_type=compression, buffer_size=buffer)
+    return compressions.pop()
 
 
 def _example_bytes(split: Split) -> int:

@@ -76,16 +76,14 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     """Returns a digest of a folder's code, and of files that the code may read.
 
     Subfolders are included, links are followed, and each folder counts once. Python
-    files count by content. Other files count by content up to 1 MiB each and 64 MiB in
-    total, and by size and modification time beyond that.
-
-    The running time is bounded: a folder with more than 1,000 other files counts only
-    for its Python files, and after 10,000 folders the rest is left out with a warning.
+    files count by content, other files up to 1 MiB each and 64 MiB in total, and by
+    size and modification time beyond that. The time is bounded: a folder with more than
+    1,000 other files counts only for its Python files, and after 10,000 folders the
+    rest is left out.
 
     Not counted are hidden files and folders, virtual environments, caches, the runs of
     a pipeline, pipeline files, compiled pipelines, reports of runs, notebooks, logs,
-    `.md` and `.rst` files. Neither are files and subfolders in `excluding`, such as the
-    pipeline's data.
+    `.md` and `.rst` files, and what is `excluding`, such as the pipeline's data.
     """
     digest = hashlib.sha256()
     code, others = [], []
@@ -123,9 +121,9 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 def of_module(name: str, file: Path) -> str:
-    """Returns a digest of an installed module, or of the whole package it is in."""
+    """Returns a digest of the package that a module is in, or of what it imports."""
     depth = name.count(".") + (file.name == "__init__.py")
-    return of_folder(file.parents[depth - 1]) if depth else of_file(file)
+    return of_folder(file.parents[depth - 1]) if depth else of_imports(name, file)
 
 
 def of_imports(name: str, file: Path) -> str:

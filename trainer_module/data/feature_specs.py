@@ -106,14 +106,11 @@ class Features:
         spec = {name: spec for name, spec in self.examples.items() if name in self.stored_for(inputs)}
         try:
             decoded = self._decoded_spec(spec)
-        except KeyError as error:
-            # AutoGraph adds its own text before the name.
-            target = next((name for name in self.targets() if str(error).rstrip().endswith(repr(name))), None)
-            if target is None or target in spec:
-                raise
+        except KeyError as error:  # not of a feature that no example has: all features can be decoded
+            lacking = " or ".join(map(repr, sorted(self.targets() - set(spec))))
             raise ConfigurationError(
-                f"module: decode_features reads {target!r}, a label or weight, which requests to the exported model do not "
-                f"have; write if {target!r} in features:"
+                f"module: decode_features reads {lacking}, a label or weight, which requests to the exported model do not "
+                f"have; write if {lacking} in features:"
             ) from error
         if missing := sorted(inputs - set(decoded)):
             raise ConfigurationError(
@@ -127,8 +124,7 @@ class Features:
         def decode(serialized: tf.Tensor) -> dict[str, Any]:
             return self.functions.decode_batch(tf.io.parse_example(serialized, examples))
 
-        decode_any = tf.function(decode, [tf.TensorSpec([None], tf.string)], autograph=False)
-        decoded = decode_any.get_concrete_function()
+        decoded = tf.function(decode, [tf.TensorSpec([None], tf.string)], autograph=False).get_concrete_function()
         self._python_in_decode = python_operations.find(decoded.graph)
         return {name: _feature_of(values) for name, values in decoded.structured_outputs.items()}
 

@@ -5,7 +5,7 @@ On every other process, Keras's own callbacks write to a temporary folder.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -60,15 +60,12 @@ def load(
 
 def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
     """Returns the module's callbacks as a list, or raises ConfigurationError."""
-    is_collection = isinstance(returned, Iterable) and not isinstance(returned, str | Mapping)
-    callbacks = list(returned) if is_collection else [returned]
+    callbacks = list(returned) if isinstance(returned, Iterable) else [returned]
     # Not by their class: a module may use those of the other Keras.
     odd = [each for each in callbacks if isinstance(each, type) or not hasattr(each, "set_model")]
-    if odd or not is_collection:
-        first = odd[0] if odd else returned
-        description = f"the class {first.__name__}" if isinstance(first, type) else repr(first)[:100]
+    if odd or not isinstance(returned, Iterable):
         raise ConfigurationError(
-            f"module: callbacks returned {description}; return a list of callbacks, such as "
+            f"module: callbacks returned {returned!r:.100}; return a list of callbacks, such as "
             "[tf.keras.callbacks.TerminateOnNaN()], or []"
         )
     return callbacks

@@ -15,12 +15,9 @@ RAW_EXAMPLES = "raw-examples.tfrecord"  # next to it: a few examples before the 
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard.
+    """One shard; `file` is relative to the manifest's folder.
 
-    Attributes:
-      file: Path of the file, relative to the manifest's folder.
-      crc32c: CRC32C of the file in base64, as object stores show it
-        (`gcloud storage hash`).
+    `crc32c` is in base64, as object stores show it (`gcloud storage hash`).
     """
 
     file: str
@@ -31,12 +28,9 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class FeatureValues:
-    """The values of a numeric feature in the examples of a split.
+    """The finite values of a numeric feature in the examples of a split, if any.
 
-    Attributes:
-      minimum: The smallest finite value; None if there is none.
-      maximum: The largest finite value; None if there is none.
-      num_not_finite: Number of examples with a value that is NaN or infinite.
+    `num_not_finite` counts examples with a value that is NaN or infinite.
     """
 
     minimum: int | float | None = None

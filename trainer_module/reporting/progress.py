@@ -114,10 +114,7 @@ def describe(progress: Progress) -> str:
 class Activity:
     """The current work of a process's main thread; any progress makes a new object.
 
-    Attributes:
-      name: Name for messages, such as `build_model`.
-      limited: False for work that may take any amount of time, such as a `run_fn` or
-        serving a coordinator.
+    Work that is not `limited` may take any amount of time, such as a `run_fn`.
     """
 
     def __init__(self, name: str, limited: bool = True):

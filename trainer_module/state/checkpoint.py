@@ -30,13 +30,7 @@ MAX_SAVING_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Position:
-    """A position in a training.
-
-    Attributes:
-      epoch: Number of the current epoch, from 0.
-      step_of_epoch: Training steps of this epoch that are done.
-      step: Training steps that are done in total.
-    """
+    """An epoch, from 0; the steps that are done of it, and of all epochs."""
 
     epoch: int = 0
     step_of_epoch: int = 0

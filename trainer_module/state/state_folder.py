@@ -22,14 +22,8 @@ class StateFolder:
     """Folder of what trainings with the same settings save.
 
     States of other settings do not fit. They have folders of their own below that of
-    the run, so that a mistyped number of workers costs nothing.
-
-        folder = StateFolder("/states/4d2f", {"global_batch_size": 64}, result_file)
-        folder.prepare()
-        folder.commit("best", 300, {"epoch": 5}, tf.train.Checkpoint(model=model).write)
-        folder.read("best")  # {"epoch": 5, "checkpoint": "best-300-6b86b273", ...}
-
-    Arguments are as in `Checkpoints`.
+    the run, so that a mistyped number of workers costs nothing. Arguments are as in
+    `Checkpoints`.
     """
 
     def __init__(self, root: str, settings: Mapping[str, Any], owner: str):

@@ -137,12 +137,10 @@ def locate(name: str) -> Path | None:
 
 @dataclass(frozen=True)
 class TopLevelNames:
-    """The names that a Python file defines or imports at its top level.
+    """The names that a Python file defines or imports, `*` for a star import.
 
-    Attributes:
-      all: All of them; `*` stands for a star import.
-      defines_build_model: True if the file itself defines a `build_model` that can be
-        called with one argument. A helper of that name usually cannot.
+    `defines_build_model` is True if the file itself defines one that can be called with
+    one argument. A helper of that name usually cannot.
     """
 
     all: frozenset[str]
@@ -186,9 +184,6 @@ def training_function(names: TopLevelNames, where: str) -> str:
     If a file has both, `build_model` trains only if it is this package's: many modules
     with a `run_fn` have a helper of that name. A star import counts if the file names
     neither.
-
-    Raises:
-      ConfigurationError: The module has neither.
     """
     if "run_fn" in names.all:
         return "build_model" if names.defines_build_model else "run_fn"

@@ -23,7 +23,6 @@ class ModelWeight:
     Attributes:
       path: Path of its layer and its own name, such as `encoder/dense/kernel`.
       variable_name: Name of its TensorFlow variable, which may lack outer layers.
-      shape: Shape of the whole weight.
       parts: Its variables: one, unless it is divided along the first dimension.
     """
 

@@ -200,12 +200,6 @@ def test_loss_of_processes_with_parameter_servers(faulty):
     assert len([message for message in faulty.messages() if "restart 1 of 3" in message]) == 3
 
 
-def test_mistake_of_the_users_is_final(faulty):
-    with pytest.raises(TrainingError, match="ZeroDivisionError: the user's own mistake"):
-        faulty.train(STRATEGIES["multi_worker_mirrored"], hparams=fault(faulty, "mistake", "worker-0", fault_step=37))
-    assert not any("restart" in message for message in faulty.messages())
-
-
 def test_another_strategy_takes_up_what_it_can(faulty):
     """Two replicas in one process may take over from two processes.
 

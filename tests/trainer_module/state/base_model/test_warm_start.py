@@ -263,24 +263,6 @@ def test_vocabularies_that_are_not_there_are_refused(tmp_path):
             start(make_model(5, rows=7), tmp_path / "old", transform_output, vocabularies={"words": name})
 
 
-def test_layers_of_both_directions_are_renumbered(tmp_path):
-    def make():
-        layers = tf.keras.layers
-        inputs = tf.keras.Input((6, 1), name="x")
-        hidden = layers.Bidirectional(layers.SimpleRNN(2, return_sequences=True))(inputs)
-        model = tf.keras.Model({"x": inputs}, layers.Bidirectional(layers.SimpleRNN(2))(hidden))
-        model.compile("adam", "mse")
-        return model
-
-    base = make()
-    saved_models.name_weights(base)
-    base.save(tmp_path / "base", save_format="tf")
-    model = make()
-    assert start(model, tmp_path / "base").weights_taken == 12
-    for weight, original in zip(model.weights, base.weights, strict=True):
-        np.testing.assert_array_equal(weight, original, err_msg=weight.name)
-
-
 def set_noise(model: tf.keras.Model) -> None:
     generator = np.random.default_rng(0)
     for weight in model.weights:

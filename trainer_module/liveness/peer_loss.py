@@ -3,31 +3,18 @@
 import os
 import re
 import time
-from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
-from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.liveness import listening
-from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
     """Returns the cluster of this process's TF_CONFIG."""
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
-
-
-def heartbeat_timeout(fault_tolerance: FaultTolerance, environ: Mapping[str, str]) -> int:
-    """Returns the seconds without a heartbeat after which a process counts as lost.
-
-    `environ` has `PROGRESS_FILE` if a launcher on this machine follows the process.
-    """
-    # A launcher on this machine sees for itself which process hangs. And processes that
-    # were suspended together look dead to each other when they wake up.
-    return fault_tolerance.heartbeat_timeout_secs * (LOCAL_HEARTBEATS if PROGRESS_FILE in environ else 1)
 
 
 # In TensorFlow's messages about a lost process that trains in step with this one.

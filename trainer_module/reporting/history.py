@@ -19,11 +19,8 @@ FOLDER = "history"  # in the folder of the ModelRun
 def read(folder: str) -> list[Progress]:
     """Reads the history in the folder of a ModelRun, in order of time.
 
-    Lines that are torn are left out, and so are fields that this version does not know.
-
-    Args:
-      folder: Path or address of the ModelRun. It may be missing, and then has no
-        records.
+    Lines that are torn are left out. `folder` is a path or address; if it is missing,
+    there are no records.
 
     Example:
       >>> [record.metrics["loss"] for record in read("run") if record.phase == "epoch"]
@@ -52,11 +49,7 @@ def latest_attempt(records: Iterable[Progress]) -> list[Progress]:
 
 
 def time_use(records: Iterable[Progress]) -> TimeUse:
-    """Says how the latest try of each process spent its time.
-
-    Args:
-      records: Records of any processes, tries and order.
-    """
+    """Says how the latest try of each process spent its time."""
     latest: dict[str, Progress] = {}
     for record in latest_attempt(records):
         if record.seconds and (record.task not in latest or record.time >= latest[record.task].time):

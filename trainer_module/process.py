@@ -34,7 +34,7 @@ from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
 from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
-from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress, Reporter
+from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.serving.checker import Checker
 from tfx_distribute.trainer_module.state import checkpoint
@@ -126,7 +126,7 @@ def run(job: TrainingJob) -> None:
     reporter = Reporter(os.environ.get(PROGRESS_FILE), task.file_name)
     _serve_metrics(reporter, task)
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
-    with history_writer.writing(reporter, job.outputs.model_run_dir, task):
+    with history_writer.writing(reporter, job.outputs.model_run_dir):
         _run_task(job, task, reporter, checker)
 
 
@@ -156,7 +156,11 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
         reporter.enter("waiting for the other processes to start", limited=False)
         rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))
         reporter.enter("start-up")
-    strategy = factory.create(job.distribution, peer_loss.heartbeat_timeout(job.fault_tolerance, os.environ))
+    heartbeat_timeout = job.fault_tolerance.heartbeat_timeout_secs
+    # A launcher on this machine sees for itself which process hangs.
+    strategy = factory.create(
+        job.distribution, heartbeat_timeout * LOCAL_HEARTBEATS if PROGRESS_FILE in os.environ else heartbeat_timeout
+    )
     with _output_folders(job, is_chief) as job:
         if job.run_fn is not None:
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress

@@ -8,9 +8,6 @@ These are of what runs in a training process; `components/timeouts.py` has the o
 ABANDONED_SECONDS = 1800.0
 # How much longer processes other than the chief stay: it may need them to save.
 AFTER_CHIEF_SECONDS = 300.0
-# Until the chief has started. A process with a lease waits for as long as a step
-# follows the training: machines may be short.
-CHIEF_COMES_SECONDS = 3600.0
 # How long the chief cannot be reached before it counts as gone.
 CHIEF_GONE_SECONDS = 30.0
 # Between two looks for the other processes of the cluster.

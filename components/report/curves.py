@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.report.data import Curve, Curves
-from tfx_distribute.trainer_module.reporting.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 MAX_POINTS = 400  # of a curve; a plot has no room for more
 _PREFIX = "epoch_"  # of the names that Keras's TensorBoard callback writes
@@ -21,14 +21,13 @@ _VALIDATION = "val_"
 Scalar = tuple[str, int, float]
 
 
-def from_history(records: Sequence[HistoryRecord]) -> Curves:
+def from_history(records: Sequence[Progress]) -> Curves:
     """Makes curves of each process and try from the history of a training.
 
     The records are in order of time.
 
     Example:
-      >>> process = {"time": 0, "task": "chief-0", "attempt": "a", "started": 0}
-      >>> record = HistoryRecord("epoch", 9, metrics={"loss": 1}, **process)
+      >>> record = Progress("epoch", 9, metrics={"loss": 1}, task="chief-0")
       >>> from_history([record]).metrics
       (Curve(metric='loss', series='train', points=((9, 1.0),), attempt=0),)
     """
@@ -89,7 +88,7 @@ def _append(
 
 
 def _measure_throughput(
-    records: Iterable[HistoryRecord], attempts: Mapping[tuple[str, float], int]
+    records: Iterable[Progress], attempts: Mapping[tuple[str, float], int]
 ) -> dict[tuple[str, str, int], list[tuple[float, float]]]:
     """Returns the speed of each process and try, over whole epochs and between them.
 
@@ -122,7 +121,7 @@ def _thin(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     return (*points[:-1:stride], points[-1])
 
 
-def _number_attempts(records: Iterable[HistoryRecord]) -> dict[tuple[str, float], int]:
+def _number_attempts(records: Iterable[Progress]) -> dict[tuple[str, float], int]:
     """Numbers the tries of each process in the order in which they started."""
     starts: dict[str, set[float]] = {}
     for record in records:
@@ -130,7 +129,7 @@ def _number_attempts(records: Iterable[HistoryRecord]) -> dict[tuple[str, float]
     return {(task, start): number for task, times in starts.items() for number, start in enumerate(sorted(times))}
 
 
-def _find_restarts(records: Iterable[HistoryRecord], attempts: dict[tuple[str, float], int]) -> tuple[float, ...]:
+def _find_restarts(records: Iterable[Progress], attempts: dict[tuple[str, float], int]) -> tuple[float, ...]:
     """Returns the steps at which later tries of the chief continued."""
     first_steps: dict[int, int] = {}
     for record in records:

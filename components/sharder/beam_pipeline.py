@@ -29,7 +29,7 @@ from tfx_distribute.components.beam.parts import MAX_PARTS
 from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.sharder import feature_values, sorted_runs
-from tfx_distribute.trainer_module.data import read_errors, record_stream, tfrecords
+from tfx_distribute.trainer_module.data import read_errors, tfrecords
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 from tfx_distribute.trainer_module.job import shard_plan
@@ -158,21 +158,13 @@ class _Read(beam.DoFn):
         options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
         records = records.with_options(options)
         try:
-            if part.number == 0 and part.num_parts > 1:
-                record_stream.count([part.file])
             lengths = [len(record) for record in records.take(SAMPLED_RECORDS).as_numpy_iterator()]
             if not lengths:
-                tfrecords.check_end(part.file, 0, 0)
                 return
             batch_size = max(1, min(BATCH_EXAMPLES, BATCH_BYTES // max(1, *lengths)))
             batches = records.batch(batch_size).enumerate().shard(part.num_parts, part.number).prefetch(1)
-            num_records, num_bytes = 0, 0
             for number, batch in batches.as_numpy_iterator():
-                read = batch.tolist()
-                yield self._decode(part, int(number) * batch_size, read)
-                num_records, num_bytes = num_records + len(read), num_bytes + sum(map(len, read))
-            if part.num_parts == 1:
-                tfrecords.check_end(part.file, num_records, num_bytes)
+                yield self._decode(part, int(number) * batch_size, batch.tolist())
         except tf.errors.OpError as error:
             read_errors.explain(error, [part.file], remedy="regenerate the examples")
             raise

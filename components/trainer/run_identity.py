@@ -1,7 +1,6 @@
 """Fingerprints a run's inputs, so that a retry finds its checkpoint."""
 
 import hashlib
-import importlib.util
 import json
 import logging
 import os
@@ -20,7 +19,7 @@ from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, 
 from tfx_distribute.trainer_module.state import saved_step
 from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
-from tfx_distribute.trainer_module.user_code import fingerprint
+from tfx_distribute.trainer_module.user_code import fingerprint, module_loader
 
 IDENTITY_FILE = "identity.json"
 VERSIONS = "versions"  # key in that file, for people
@@ -137,19 +136,13 @@ def _fingerprint_base_model(job: TrainingJob) -> str:
 
 
 def _fingerprint_module_files(job: TrainingJob) -> list[str]:
-    """Fingerprints the files of the user's module.
-
-    These are the files next to the module, as TFX packages them, those of an installed
-    package, or a single file and those that it imports from its folder.
-    """
-    paths = list(job.module.search_path)
-    if not paths:
-        name = job.module.function.partition(".")[0]
-        package = importlib.util.find_spec(name)
-        if package and package.origin and not package.submodule_search_locations:
-            return [fingerprint.of_imports(name, Path(package.origin))]
-        paths = list(package.submodule_search_locations or ()) if package else []
-    return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in map(Path, paths)]
+    """Fingerprints the files of the user's module, as TFX packages them if it does."""
+    if not job.module.search_path:
+        name = job.module.function.rpartition(".")[0]
+        file = module_loader.locate(name)
+        return [fingerprint.of_module(name, file)] if file else []
+    paths = map(Path, job.module.search_path)
+    return [fingerprint.of_folder(path) if path.is_dir() else fingerprint.of_file(path) for path in paths]
 
 
 def _read_checksums(examples: list[types.Artifact]) -> dict[str, str]:

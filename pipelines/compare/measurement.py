@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.job.time_use import WAIT, ProcessTime, TimeUse, summarize
-from tfx_distribute.trainer_module.reporting.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 # What a training step consists of. Others, such as tracing, are not part of its speed.
 STEP_ACTIVITIES = ("input", "compute", WAIT)
@@ -37,7 +37,7 @@ class Measurement:
     slowest: str = ""
 
 
-def measure(records: Sequence[HistoryRecord]) -> Measurement:
+def measure(records: Sequence[Progress]) -> Measurement:
     """Measures a training by its history, in order of time.
 
     Raises:
@@ -62,7 +62,7 @@ def measure(records: Sequence[HistoryRecord]) -> Measurement:
     )
 
 
-def _measure_time(records: Sequence[HistoryRecord], start: float, end: float) -> TimeUse:
+def _measure_time(records: Sequence[Progress], start: float, end: float) -> TimeUse:
     """Returns how the processes spent their time in training steps."""
     processes = []
     for task in sorted({record.task for record in records}):

@@ -43,7 +43,7 @@ def make_model():
     inputs = K.Input((5,), name="x")
     normalized = K.layers.Normalization()
     hidden = encoder(normalized(inputs))
-    hidden = K.layers.SimpleRNN(3)(K.layers.Reshape((4, 1))(hidden))
+    hidden = K.layers.Bidirectional(K.layers.SimpleRNN(3))(K.layers.Reshape((4, 1))(hidden))
     hidden = Block()(hidden)
     hidden = K.Sequential([K.layers.Dense(3), K.layers.Dropout(0.5), K.layers.Dense(2)])(hidden)
     model = K.Model({"x": inputs}, K.layers.Dense(1, name="dense")(hidden))

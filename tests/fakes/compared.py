@@ -5,14 +5,12 @@ from typing import Any
 from tfx_distribute.pipelines.compare.combinations import Combination
 from tfx_distribute.pipelines.compare.comparison import Outcome
 from tfx_distribute.pipelines.compare.measurement import Measurement
-from tfx_distribute.trainer_module.reporting.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
-def record(time: float, step: int, phase: str = "epoch", task: str = "chief-0", **fields: Any) -> HistoryRecord:
+def record(time: float, step: int, phase: str = "epoch", task: str = "chief-0", **fields: Any) -> Progress:
     """Makes a record of a history."""
-    return HistoryRecord(
-        time=time, task=task, attempt="a", started=0.0, phase=phase, step=step, global_batch_size=64, **fields
-    )
+    return Progress(time=time, task=task, phase=phase, step=step, global_batch_size=64, **fields)
 
 
 def outcome(speed: float, devices: int = 1, *, measured: Any = None, **values: Any) -> Outcome:

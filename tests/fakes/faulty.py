@@ -29,16 +29,11 @@ def _out_of_memory():
     raise tf.errors.ResourceExhaustedError(None, None, "no memory for a tensor of shape [1000000, 1000000]")
 
 
-def _mistake():
-    raise ZeroDivisionError("the user's own mistake")
-
-
 FAULTS = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "out of memory": _out_of_memory,
-    "mistake": _mistake,
 }
 
 

@@ -138,7 +138,7 @@ def trained_steps(log: str) -> int:
     Args:
       log: What its pod has printed, with one report of progress per line.
     """
-    lines = [line for line in log.splitlines() if line.startswith('{"phase": "train"') and line.endswith("}")]
+    lines = [line for line in log.splitlines() if line.startswith('{"phase":"train"') and line.endswith("}")]
     steps = [json.loads(line)["step"] for line in lines]
     return steps[-1] - steps[0] if steps else 0
 

@@ -25,11 +25,6 @@ _ARGUMENTS = {"decode_features": ("features",), "augment": ("features", "label",
 class ExampleFunctions:
     """The functions of the user's module that take a single example.
 
-    ```python
-    functions = load(job.module)
-    features = functions.decode_batch(tf.io.parse_example(serialized, spec))
-    ```
-
     Attributes:
       decode: Turns stored features into those of the model; None to leave them.
       augment: Varies an example to train on; None to leave it.
@@ -46,12 +41,7 @@ class ExampleFunctions:
         return bool(self.decode or self.augment)
 
     def decode_batch(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a batch's decoded features; a value's first dimension is the batch.
-
-        Raises:
-          ConfigurationError: The function returns something else than features, or
-            values that do not fit into one batch.
-        """
+        """Returns a batch's decoded features, by name."""
         if self.decode is None:
             return dict(features)
         decoded = _map_examples(self.decode, (dict(features),), "decode_features")
@@ -69,12 +59,9 @@ class ExampleFunctions:
     ) -> tuple[Any, ...]:
         """Returns a batch's inputs, label and weights, decoded and augmented.
 
-        Args:
-          features: As for `decode_batch`.
-          split: Takes decoded features, and returns the model's inputs, the label if
-            there is one, and weights if there are any.
-          seeds: The two seeds of each example, int64, of shape [batch, 2]; None to
-            augment nothing.
+        `split` takes decoded features, and returns the model's inputs, the label if
+        there is one, and weights if there are any. `seeds`, of shape [batch, 2], are
+        two for each example; None to augment nothing.
         """
         augment = self.augment if seeds is not None else None
         if augment is None:
@@ -94,12 +81,7 @@ class ExampleFunctions:
 
 
 def load(module: UserModule) -> ExampleFunctions:
-    """Imports the user's module and returns its functions of single examples.
-
-    Raises:
-      ConfigurationError: The module does not import, or a function takes other
-        arguments.
-    """
+    """Imports the user's module and returns its functions of single examples."""
     functions = {name: module_loader.load_optional(module, name) for name in _ARGUMENTS}
     for name, function in functions.items():
         try:
@@ -132,8 +114,7 @@ def _make_graph_function(function: Callable[..., Any]) -> Callable[..., Any]:
 def _map_examples(function: Callable[..., Any], batch: tuple[Any, ...], name: str) -> Any:
     """Calls a function for each example of a batch, and makes a batch of the results.
 
-    Vectors whose length depends on the example become ragged. Raises ConfigurationError
-    if the results do not fit into one batch.
+    Vectors whose length depends on the example become ragged.
     """
     specs = [tf.nest.map_structure(_spec_of_example, argument) for argument in batch]
     outputs = tf.function(function, autograph=False).get_concrete_function(*specs).structured_outputs
@@ -165,10 +146,7 @@ def _signature_of(output: Any, name: str) -> tf.TypeSpec:
 
 
 def _like(augmented: Any, given: Any, what: str) -> Any:
-    """Returns an example's augmented values with the shapes that they had before.
-
-    Raises ConfigurationError if they have other names, types or shapes.
-    """
+    """Returns an example's augmented values with the shapes that they had before."""
     try:
         tf.nest.assert_same_structure(given, augmented, expand_composites=True)
         return tf.nest.map_structure(_with_shape_of, given, augmented)

@@ -23,10 +23,6 @@ FeatureSpec = dict[str, Any]  # name -> tf.io.FixedLenFeature, VarLenFeature, ..
 class Features:
     """The features of a job's examples.
 
-    Raises:
-      ConfigurationError: The label or the example weight is not in every example, the
-        transform graph calls Python, or examples without one have no schema.
-
     Attributes:
       functions: The module's functions of single examples.
       transform: The transform graph that made the examples; None without a transform.
@@ -70,12 +66,9 @@ class Features:
     def parse(self, serialized: tf.Tensor, seeds: tf.Tensor | None = None) -> tuple[Any, ...]:
         """Parses and decodes a batch of serialized tf.Examples.
 
-        `serialized` is a string vector. `seeds` are two for each example, to augment
-        them; None to augment nothing.
-
-        Returns:
-          The inputs by name, the label (or labels by output) if there is one, and the
-          example weight (or weights) if there is one.
+        `seeds` are two for each example, to augment them. Returns the inputs by name,
+        the label (or labels by output) if there is one, and the weight (or weights)
+        likewise.
         """
         parsed = tf.io.parse_example(serialized, self.examples)
         inputs, *targets = self.functions.split_batch(parsed, self._split, seeds)
@@ -91,10 +84,6 @@ class Features:
         `names` are in `decoded`; a label is also an input if it is one of them, as for
         an autoencoder. `parse` fits the features to `input_specs`, the types of the
         model's inputs by name; see `model_inputs.fit`.
-
-        Raises:
-          ConfigurationError: `decode_features` needs a feature that requests to the
-            exported model do not have.
         """
         selected = copy.copy(self)
         selected._inputs, selected._input_specs = names, input_specs or {}
@@ -117,14 +106,11 @@ class Features:
         spec = {name: spec for name, spec in self.examples.items() if name in self.stored_for(inputs)}
         try:
             decoded = self._decoded_spec(spec)
-        except KeyError as error:
-            # AutoGraph adds its own text before the name.
-            target = next((name for name in self.targets() if str(error).rstrip().endswith(repr(name))), None)
-            if target is None or target in spec:
-                raise
+        except KeyError as error:  # not of a feature that no example has: all features can be decoded
+            lacking = " or ".join(map(repr, sorted(self.targets() - set(spec))))
             raise ConfigurationError(
-                f"module: decode_features reads {target!r}, a label or weight, which requests to the exported model do not "
-                f"have; write if {target!r} in features:"
+                f"module: decode_features reads {lacking}, a label or weight, which requests to the exported model do not "
+                f"have; write if {lacking} in features:"
             ) from error
         if missing := sorted(inputs - set(decoded)):
             raise ConfigurationError(
@@ -138,8 +124,7 @@ class Features:
         def decode(serialized: tf.Tensor) -> dict[str, Any]:
             return self.functions.decode_batch(tf.io.parse_example(serialized, examples))
 
-        decode_any = tf.function(decode, [tf.TensorSpec([None], tf.string)], autograph=False)
-        decoded = decode_any.get_concrete_function()
+        decoded = tf.function(decode, [tf.TensorSpec([None], tf.string)], autograph=False).get_concrete_function()
         self._python_in_decode = python_operations.find(decoded.graph)
         return {name: _feature_of(values) for name, values in decoded.structured_outputs.items()}
 
@@ -181,10 +166,7 @@ class Features:
             )
 
     def raw_needed_for(self, names: set[str]) -> FeatureSpec:
-        """Returns the raw features that `names` in `examples` are computed from.
-
-        A serving request has to contain them.
-        """
+        """Returns the raw features that `names` in `examples` are computed from."""
         if self.transform is None:
             return {name: spec for name, spec in self.raw.items() if name in names}
         function = self._transform_fn

@@ -25,12 +25,6 @@ from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, 
 class InputPipeline:
     """The datasets of a job.
 
-    ```python
-    pipeline = InputPipeline(data, Features(data), options, InputOptions(), plan, 1, 1)
-    for (features, label), share in pipeline.train(tf.distribute.InputContext()):
-        ...
-    ```
-
     Attributes:
       options: Batch size, seed and evaluation steps.
       plan: The number of steps in which every example is seen once.
@@ -53,12 +47,7 @@ class InputPipeline:
 
     @contextlib.contextmanager
     def explaining_read_errors(self) -> Iterator[None]:
-        """Makes TensorFlow's read errors within the block name the record.
-
-        Raises:
-          DataError: A file is missing or damaged, or a record does not match the
-            schema or the model's inputs.
-        """
+        """Makes TensorFlow's read errors within the block name the record."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -73,21 +62,16 @@ class InputPipeline:
     def train(self, context: tf.distribute.InputContext, first_step: Any = 0) -> tf.data.Dataset:
         """Returns this process's share of the training examples, repeated endlessly.
 
-        Every pass over the examples has a new order.
-
-        Args:
-          context: Tells this process from the others.
-          first_step: Number of training steps to skip, an int or an int64 scalar. The
-            next step's examples come first, the ones it would have had without the
-            skip.
+        Every pass over the examples has a new order. `first_step` steps, an int or an
+        int64 scalar, are skipped: the next step has the examples that it would have
+        had.
 
         Returns:
           A dataset of pairs, each for one replica. The first element is a batch:
-          features (name -> tensor, first dimension the batch), label if there is one
-          (a dictionary by output if there are several), and if examples or classes have
-          weights, a vector with each example's weight (or a dictionary). The second is
-          the batch's share of its step's examples, a float32 scalar. Batches of one
-          step may differ by an example, yet every example counts the same.
+          features by name, label if there is one (a dictionary by output if there are
+          several), and each example's weight if examples or classes have one. The
+          second is the batch's share of its step's examples, a float32 scalar. Batches
+          of one step may differ by an example, yet every example counts the same.
         """
         split, reader, readers = self.data.train, context.input_pipeline_id, context.num_input_pipelines
         batch = self.options.per_replica_batch_size
@@ -97,12 +81,6 @@ class InputPipeline:
             return record_stream.read_shuffled(
                 split, reader, readers, self.options.seed, self.input_options, first_pass, skipped
             )
-
-        def batches(sizes: tf.Tensor, done: Any) -> tf.data.Dataset:
-            """Repeats batches of one pass's `sizes`, without the first `done`."""
-            in_pass = done % tf.size(sizes, tf.int64)
-            skipped = 0 if record_stream.is_zero(first_step) else tf.reduce_sum(sizes[:in_pass])
-            return blocks(done // tf.size(sizes, tf.int64), skipped).rebatch(tf.roll(sizes, -in_pass, 0))
 
         if self.plan.fixed_batches:
             done = first_step * self.batches * batch
@@ -117,21 +95,20 @@ class InputPipeline:
         steps = self.plan.steps_per_pass
         ends = record_stream.step_ends(split.num_examples, steps)
         sizes = record_stream.step_sizes(split.num_examples, steps, reader, readers, self.batches)
+        first_pass, in_pass = first_step // steps, first_step % steps * self.batches
+        skipped = 0 if record_stream.is_zero(first_step) else tf.reduce_sum(sizes[:in_pass])
 
         def describe(number: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             step = first_step + number // self.batches
             examples_in_step = ends[step % steps + 1] - ends[step % steps]
             return tf.cast(size, tf.float32) / tf.cast(examples_in_step, tf.float32), tf.fill([size], step // steps)
 
-        return self._parse(batches(sizes, first_step * self.batches), describe)
+        return self._parse(blocks(first_pass, skipped).rebatch(tf.roll(sizes, -in_pass, 0)), describe)
 
     def eval_steps(self, num_replicas: int) -> int:
         """Returns the number of steps of one evaluation, each of a global batch.
 
         They cover the whole split, or `options.eval_steps` if that is less.
-
-        Raises:
-          ConfigurationError: Some replica would have no example.
         """
         assert self.data.eval is not None
         all_steps = eval_steps(self.data.eval, num_replicas, self.options.per_replica_batch_size)
@@ -149,13 +126,9 @@ class InputPipeline:
         """
         split, reader, readers = self.data.eval, context.input_pipeline_id, context.num_input_pipelines
         assert split is not None
-        batch, batches, steps = (
-            self.options.per_replica_batch_size,
-            num_replicas // self.readers,
-            self.eval_steps(num_replicas),
-        )
-        records = record_stream.read_in_order(split, reader, readers, self.input_options)
-        records = records.batch(batch)
+        batch, batches = self.options.per_replica_batch_size, num_replicas // self.readers
+        steps = self.eval_steps(num_replicas)
+        records = record_stream.read_in_order(split, reader, readers, self.input_options).batch(batch)
         if steps < eval_steps(split, num_replicas, batch):
             return self._parse(records.take(steps * batches).repeat())
         sizes = record_stream.step_sizes(split.num_examples, steps, reader, readers, batches)
@@ -168,20 +141,21 @@ class InputPipeline:
         return replace(self, options=options, batches=self.options.gradient_accumulation_steps)
 
     @tf.autograph.experimental.do_not_convert
-    def evaluation_part(self, part: Any, parts: int, global_batch_size: int) -> tf.data.Dataset:
+    def evaluation_part(self, part: Any, parts: int) -> tf.data.Dataset:
         """Returns one of several parts of the evaluation, each example once.
 
         The last batch may be smaller. `part` counts from 0; it is an int or an int64
-        scalar. With `options.eval_steps`, the examples to evaluate on are that many
-        steps of `global_batch_size`.
+        scalar. With `options.eval_steps`, the examples to evaluate on are as many
+        batches.
         """
         split = self.data.eval
         assert split is not None
+        batch = self.options.per_replica_batch_size
         records = record_stream.read_in_order(split, part, parts, self.input_options)
         if self.options.eval_steps:
-            num_examples = min(split.num_examples, self.options.eval_steps * global_batch_size)
+            num_examples = min(split.num_examples, self.options.eval_steps * batch)
             records = records.take(record_stream.examples_of(num_examples, part, parts))
-        return self._parse(records.batch(self.options.per_replica_batch_size))
+        return self._parse(records.batch(batch))
 
     def zeros(self) -> Any:
         """Returns a batch of zeros: features and label, as in a training step.
@@ -211,7 +185,7 @@ class InputPipeline:
 
         `describe` computes a batch's share of its step, and for each of its examples
         the number of earlier passes, from the batch's number and size. With it the
-        dataset is for training: endless, augmented, with (batch, share) pairs and the
+        dataset is for training: endless, augmented, with (batch, share) pairs and
         weights of classes.
         """
         weights_of_classes = class_weights.parse(self.options.class_weight) if describe else {}
@@ -272,8 +246,6 @@ def _weights_by_class(label: tf.Tensor, weights: Mapping[int, float]) -> tf.Tens
 
     The label is the number of each example's class, of shape [batch] or [batch, 1]; or
     a value for each class, of shape [batch, classes], of which the largest counts.
-    Classes that `weights` does not name have weight 1. Raises ConfigurationError if the
-    label does not name classes.
     """
     if label.dtype == tf.string or len(label.shape) > 2:
         raise ConfigurationError(
@@ -288,13 +260,7 @@ def _weights_by_class(label: tf.Tensor, weights: Mapping[int, float]) -> tf.Tens
 
 
 def eval_steps(split: Split, num_replicas: int, per_replica_batch_size: int) -> int:
-    """Returns the number of steps that see every example of the split once.
-
-    Every replica has at least one example in each step.
-
-    Raises:
-      ConfigurationError: There are fewer examples than replicas.
-    """
+    """Returns how many steps see every example once; no replica's batch is empty."""
     if split.num_examples < num_replicas:
         raise ConfigurationError(
             f"eval split: {num_replicas} replicas evaluate, but it has {split.num_examples} examples; hold out at least "

@@ -20,15 +20,9 @@ _TOO_LONG = re.compile(r"feature .* has more values in an example than the model
 def fit(features: Mapping[str, Any], inputs: Mapping[str, tf.TypeSpec]) -> dict[str, Any]:
     """Gives sparse and ragged features the kind and shape of the model's inputs.
 
-    ```python
-    fit({"bonus": sparse}, {"bonus": tf.TensorSpec([None, 1])})["bonus"]  # 0 for a gap
-    fit({"words": sparse}, {"words": tf.RaggedTensorSpec([None, None])})["words"]
-    ```
-
-    Returns:
-      The features. Values that are missing are 0, or empty texts; for a dense input of
-      any width, up to the longest row of the batch. Dense features, and those that are
-      not among the inputs, stay as they are.
+    Values that are missing are 0, or empty texts; for a dense input of any width, up to
+    the longest row of the batch. Dense features, and those that are not among the
+    inputs, stay as they are.
     """
     return {name: _fit(name, values, inputs[name]) if name in inputs else values for name, values in features.items()}
 

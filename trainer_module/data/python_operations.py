@@ -17,21 +17,14 @@ _TYPES = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
 
 def find(graph: Any) -> str | None:
-    """Returns the name of an operation that calls Python; None if there is none.
-
-    `graph` is a `tf.Graph` or a `GraphDef`. Functions that it calls are searched, too.
-    """
+    """Returns the name of an operation of a graph that calls Python, if any."""
     definition = graph.as_graph_def() if isinstance(graph, tf.Graph) else graph
     nodes = [definition.node, *(function.node_def for function in definition.library.function)]
     return next((node.name for group in nodes for node in group if node.op in _TYPES), None)
 
 
 def check_transform_graph(folder: str) -> None:
-    """Checks that other processes can run a transform graph.
-
-    `folder` is that of TFT's SavedModel or of a `TransformGraph` artifact. Raises
-    ConfigurationError if the graph calls Python.
-    """
+    """Checks that other processes can run the transform graph in TFT's folder."""
     path = os.path.join(folder, "transform_fn", tf.saved_model.SAVED_MODEL_FILENAME_PB)
     with tf.io.gfile.GFile(path, "rb") as file:
         saved = saved_model_pb2.SavedModel.FromString(file.read())

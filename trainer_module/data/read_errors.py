@@ -19,14 +19,10 @@ PARSED_AT_ONCE = 4096
 def explain(
     error: tf.errors.OpError, files: Sequence[str], features: FeatureSpec | None = None, remedy: str = REMEDY
 ) -> None:
-    """Searches the files for the cause of a read error.
+    """Raises DataError if the files have the cause of a read error.
 
-    Returns without raising if the files are fine: the cause is then somewhere else.
-    `features` is the spec that their examples should match; None skips that check.
-    `remedy` is the part of the message that says what to do about a damaged file.
-
-    Raises:
-      DataError: A file is missing or damaged, or a record does not match `features`.
+    It names what is missing, damaged, or does not match the spec `features`, if there
+    is one. `remedy` says what to do about a damaged file.
     """
     if isinstance(error, tf.errors.DataLossError):
         for file in files:
@@ -68,10 +64,6 @@ def describe_mismatch(record: bytes, name: str) -> str:
     """Describes the values of a feature that does not match the schema.
 
     Names values of other features too, by which the example can be found in its source.
-
-    Example:
-      >>> describe_mismatch(example.SerializeToString(), "fare")
-      "feature 'fare' has no value, in the example with company=Blue, hour=3"
     """
     features = tf.train.Example.FromString(record).features.feature
     kind, values = _values(features[name]) if name in features else ("", [])

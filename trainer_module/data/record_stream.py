@@ -41,21 +41,10 @@ def read_shuffled(
 ) -> tf.data.Dataset:
     """Returns a process's share of a split in blocks, repeated endlessly.
 
-    Every pass has a new order.
-
-    Args:
-      split: The examples to read.
-      reader: Number of the process, from 0.
-      readers: Number of processes that read.
-      seed: Seed of the order. With the same seed the order over all processes is the
-        same for any number of processes, unless one has more shards than
-        `options.cycle_length`.
-      options: How the examples are read.
-      first_pass: Number of passes to skip. The others keep their order.
-      skipped: Number of examples to skip in the first pass that is read.
-
-    Returns:
-      A dataset of vectors of serialized examples, of varying length.
+    Every pass has a new order. With the same seed it is the same over all processes for
+    any number of processes, unless one has more shards than `options.cycle_length`.
+    `first_pass` passes are skipped, and `skipped` examples of the first one that is
+    read. Blocks are vectors of serialized examples, of varying length.
     """
     files = _shards(split)
     if not split.sharded:  # they may be sorted, such as by day
@@ -143,30 +132,12 @@ def read_in_order(split: Split, reader: Number, readers: int, options: InputOpti
 
 
 def count(files: Sequence[str]) -> int:
-    """Counts the records in all files by reading them once, to their very ends.
-
-    Raises:
-      ConfigurationError: Some files are gzipped and some are not.
-      DataError: A file ends too early, where TensorFlow does not notice it.
-    """
-    open_file = _make_opener(files, 1)
-
-    def measure(number: tf.Tensor, file: tf.Tensor) -> tf.data.Dataset:
-        def add_up(records: tf.Tensor) -> tf.Tensor:
-            lengths = tf.cast(tf.strings.length(records), tf.int64)
-            return tf.stack([number, tf.size(lengths, tf.int64), tf.reduce_sum(lengths)])
-
-        return open_file(file).batch(COUNTING_BLOCK).map(add_up)
-
-    blocks = tf.data.Dataset.from_tensor_slices(list(files)).enumerate().flat_map(measure).batch(1024)
+    """Counts the records in all files by reading them once."""
+    records = tf.data.TFRecordDataset(list(files), compression_type=_compression(files), buffer_size=1 << 20)
     options = tf.data.Options()
     options.autotune.enabled = False  # there is nothing to tune, and its thread takes seconds to end
-    totals = np.zeros([len(files), 2], np.int64)  # records and their bytes
-    for rows in blocks.with_options(options).as_numpy_iterator():
-        np.add.at(totals, rows[:, 0], rows[:, 1:])
-    for file, (num_records, num_bytes) in zip(files, totals.tolist(), strict=True):
-        tfrecords.check_end(file, num_records, num_bytes)
-    return int(totals[:, 0].sum())
+    sizes = records.batch(COUNTING_BLOCK).map(tf.size).with_options(options)
+    return int(sizes.reduce(np.int64(0), lambda total, size: total + tf.cast(size, tf.int64)))
 
 
 def shuffle_buffer_size(split: Split, options: InputOptions) -> int:
@@ -188,12 +159,16 @@ def _shards(split: Split) -> list[list[str]]:
 
 def _make_opener(files: Sequence[str], at_a_time: int):  # type: ignore[no-untyped-def]
     """Returns a function that opens one of `files`; `at_a_time` are open at once."""
+    compression = _compression(files)
+    buffer = max(64 << 10, min(1 << 20, BUFFER_BYTES // at_a_time))
+    return lambda file: tf.data.TFRecordDataset(file, compression_type=compression, buffer_size=buffer)
+
+
+def _compression(files: Sequence[str]) -> str:
     compressions = {"GZIP" if tfrecords.is_gzipped(file) else "" for file in files}
     if len(compressions) > 1:
         raise ConfigurationError(f"examples: some files are gzipped and some are not: {', '.join(files)}")
-    compression = compressions.pop()
-    buffer = max(64 << 10, min(1 << 20, BUFFER_BYTES // at_a_time))
-    return lambda file: tf.data.TFRecordDataset(file, compression_type=compression, buffer_size=buffer)
+    return compressions.pop()
 
 
 def _example_bytes(split: Split) -> int:
@@ -248,10 +223,9 @@ def is_zero(number: Number) -> bool:
 
 
 def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:
-    """Returns how many examples are seen before each step and at the end.
+    """Returns how many examples are seen before each step and at the end, as int64.
 
-    Steps differ by at most one example. The result is an int64 vector of `steps` + 1
-    numbers, from 0 to `num_examples`, the number over all processes.
+    Steps differ by at most one example.
     """
     return tf.range(steps + 1, dtype=tf.int64) * num_examples // steps
 
@@ -259,9 +233,8 @@ def step_ends(num_examples: Number, steps: Number) -> tf.Tensor:
 def step_sizes(num_examples: Number, steps: Number, reader: Number, readers: int, batches: int) -> tf.Tensor:
     """Returns the size of each of a process's batches in one pass over the examples.
 
-    Steps differ by at most one example, and so do the batches of a step. The result is
-    an int64 vector of `steps` x `batches` numbers. `num_examples` counts those of all
-    processes; `reader` counts from 0, and takes `batches` in one step.
+    Steps differ by at most one example, and so do the `batches` of a step.
+    `num_examples` counts those of all processes.
     """
     seen = examples_of(step_ends(num_examples, steps), reader, readers)
     examples_per_step = seen[1:] - seen[:-1]

@@ -15,12 +15,9 @@ RAW_EXAMPLES = "raw-examples.tfrecord"  # next to it: a few examples before the 
 
 @dataclass(frozen=True)
 class ShardEntry:
-    """One shard.
+    """One shard; `file` is relative to the manifest's folder.
 
-    Attributes:
-      file: Path of the file, relative to the manifest's folder.
-      crc32c: CRC32C of the file in base64, as object stores show it
-        (`gcloud storage hash`).
+    `crc32c` is in base64, as object stores show it (`gcloud storage hash`).
     """
 
     file: str
@@ -31,12 +28,9 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class FeatureValues:
-    """The values of a numeric feature in the examples of a split.
+    """The finite values of a numeric feature in the examples of a split, if any.
 
-    Attributes:
-      minimum: The smallest finite value; None if there is none.
-      maximum: The largest finite value; None if there is none.
-      num_not_finite: Number of examples with a value that is NaN or infinite.
+    `num_not_finite` counts examples with a value that is NaN or infinite.
     """
 
     minimum: int | float | None = None
@@ -49,9 +43,7 @@ class SplitEntry:
     """One split.
 
     Attributes:
-      num_examples: Number of examples in all of its shards.
       reason: Why the split has this number of shards.
-      shards: Its shards, in order.
       features: Name of a numeric feature -> its values.
     """
 
@@ -69,15 +61,12 @@ class Manifest:
       compression: `none` or `gzip`.
       seed: Seed that the examples were shuffled with.
       schema_fingerprint: SHA-256 of the examples' schema.
-      splits: Name -> split.
-      version: Version of the manifest's format.
     """
 
     compression: str
     seed: int
     schema_fingerprint: str
     splits: Mapping[str, SplitEntry]
-    version: int = 1
 
     def to_json(self) -> str:
         """Returns the manifest as a JSON document."""
@@ -87,26 +76,16 @@ class Manifest:
 def read(folder: str) -> Manifest | None:
     """Returns the manifest of a folder; None if it has none, as with other components.
 
-    Args:
-      folder: Path or address of the folder.
-
-    Raises:
-      DataError: The file is not a valid manifest, or is of another version.
+    Raises DataError if the file is not a valid manifest.
     """
     path = os.path.join(folder, FILE)
     text = atomic_files.read(path)
     if text is None:
         return None
     try:
-        manifest = _MANIFEST.validate_json(text)
+        return _MANIFEST.validate_json(text)
     except ValidationError as error:
         raise DataError(f"examples: {path} is not a manifest of shards: {error.errors()[0]['msg']}") from error
-    if manifest.version != Manifest.version:
-        raise DataError(
-            f"examples: {path} has version {manifest.version}, but this tfx-distribute reads version {Manifest.version}; "
-            "make the examples again"
-        )
-    return manifest
 
 
 def write(manifest: Manifest, folder: str) -> None:

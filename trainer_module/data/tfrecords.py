@@ -16,24 +16,14 @@ from typing import IO, Any
 import google_crc32c
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.errors import DataError
-
 HEADER = struct.Struct("<QI")  # length of the record, masked checksum of the length
 CHECKSUM_BLOCK = 4 << 20
 FOOTER = struct.Struct("<I")  # masked checksum of the record
-_GZIP_SIZE = struct.Struct("<I")  # at its end: size of the uncompressed content, modulo 2**32
-_SMALLEST_GZIP = 20  # bytes, without any content
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A place where a file cannot be read.
-
-    Attributes:
-      record: Number of the record, from 0.
-      offset: Start of the record, in bytes of the uncompressed content.
-      what: What is wrong with the record.
-    """
+    """A place where a file cannot be read; `offset` is in the uncompressed content."""
 
     file: str
     record: int
@@ -85,28 +75,6 @@ def checksum(path: str) -> str:
 def first_damage(file: str) -> Damage | None:
     """Returns the first damage in a file; None if the file is intact."""
     return next((record for record in scan(file) if isinstance(record, Damage)), None)
-
-
-def check_end(file: str, num_records: int, num_bytes: int) -> None:
-    """Checks that a file has nothing after the records that TensorFlow has read.
-
-    TensorFlow takes a file that ends within the length of a record, or that is empty
-    although it is named as gzipped, for one that ends before. Raises DataError if it
-    has more than `num_records`, whose content has `num_bytes`.
-    """
-    expected = num_bytes + num_records * (HEADER.size + FOOTER.size)
-    with tf.io.gfile.GFile(file, "rb") as stream:
-        size = stream.size()
-        if not is_gzipped(file):
-            is_complete = size == expected
-        elif size < _SMALLEST_GZIP:
-            raise DataError(f"examples: {file} has {size} bytes, and no gzipped file is so small; make the examples again")
-        else:
-            stream.seek(size - _GZIP_SIZE.size)
-            # A file of several parts has only the size of its last one there.
-            is_complete = _GZIP_SIZE.unpack(stream.read(_GZIP_SIZE.size))[0] == expected % 2**32
-    if not is_complete and (damage := first_damage(file)):
-        raise DataError(f"examples: {damage}; make the examples again")
 
 
 def _read_record(stream: IO[bytes]) -> tuple[bytes, str, bool] | None:

@@ -16,9 +16,6 @@ from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 TF_CONFIG = "TF_CONFIG"
-# Environment variable: the launcher's name for this try, the same in all of its
-# processes.
-TRY = "TFX_DISTRIBUTE_TRY"
 # Environment variable: number of GPUs that this process's container requests.
 REQUESTED_GPUS = "TFX_DISTRIBUTE_REQUESTED_GPUS"
 # Environment variable: path or address of the file that a process reports its failure

@@ -2,11 +2,7 @@
 
 A regular exit also runs TensorFlow's own cleanup, which takes seconds, and in a forked
 process the functions of the process that it is a fork of. So training processes end
-with `os._exit`:
-
-    exit_functions.forget()
-    ...
-    exit_functions.end(code)
+with `os._exit`.
 """
 
 import atexit

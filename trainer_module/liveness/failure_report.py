@@ -10,9 +10,8 @@ from tfx_distribute.trainer_module import atomic_files
 class Failure:
     """A process's failure.
 
-    Attributes:
-      expected: True if the message is complete without a traceback.
-      final: True if another try would fail too; the default.
+    If `expected`, the message is complete without a traceback. If `final`, another try
+    would fail too.
     """
 
     message: str

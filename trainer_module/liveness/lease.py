@@ -31,17 +31,7 @@ _POLLS = 30  # readings without a renewal, after which a lease has expired
 
 
 class Lease:
-    """A lease that one process holds until another takes it.
-
-    ```python
-    held = Lease("/shared/digits-1/followed.json")
-    held.take()
-    while training and not held.is_lost():
-        held.renew()
-    ```
-
-    `path` is a path or address.
-    """
+    """A lease at a path or address that one process holds until another takes it."""
 
     def __init__(self, path: str):
         self.path = path

@@ -13,11 +13,9 @@ def listens(address: str, seconds: float = 5.0) -> bool:
 
 
 def find_obstacle(address: str, seconds: float = 5.0) -> OSError | None:
-    """Returns the error of connecting to an address; None if a process listens there.
+    """Returns the error of connecting to HOST:PORT; None if a process listens there.
 
-    It is `socket.gaierror` for an unknown host, `ConnectionRefusedError` if nothing
-    listens there, and mostly `TimeoutError` if the host does not answer. The address is
-    HOST:PORT.
+    It is mostly `TimeoutError` if the host does not answer.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -31,12 +29,7 @@ def wait_for(addresses: Iterable[str], seconds: float, pause_seconds: float = PA
     """Waits until processes listen at all addresses; returns False if time is over.
 
     Do so before gRPC connects to a process that starts at the same time: it tries again
-    only a second after its connection was refused, and then later each time. `seconds`
-    limits the wait for all of them together.
-
-    ```python
-    wait_for(["worker-0:2222", "ps-0:2222"], seconds=60)
-    ```
+    only a second after its connection was refused, and then later each time.
     """
     deadline = time.monotonic() + seconds
     for address in addresses:

@@ -3,31 +3,18 @@
 import os
 import re
 import time
-from collections.abc import Mapping
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
-from tfx_distribute.trainer_module.job.training_job import FaultTolerance
-from tfx_distribute.trainer_module.liveness import lease, listening
-from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE
+from tfx_distribute.trainer_module.liveness import listening
 
 
 def cluster_spec() -> tf.train.ClusterSpec:
     """Returns the cluster of this process's TF_CONFIG."""
     return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
-
-
-def heartbeat_timeout(fault_tolerance: FaultTolerance, environ: Mapping[str, str]) -> int:
-    """Returns the seconds without a heartbeat after which a process counts as lost.
-
-    `environ` has `PROGRESS_FILE` if a launcher on this machine follows the process.
-    """
-    # A launcher on this machine sees for itself which process hangs. And processes that
-    # were suspended together look dead to each other when they wake up.
-    return fault_tolerance.heartbeat_timeout_secs * (LOCAL_HEARTBEATS if PROGRESS_FILE in environ else 1)
 
 
 # In TensorFlow's messages about a lost process that trains in step with this one.
@@ -43,10 +30,9 @@ _PEER_LOST_WORDS = (
 def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     """Returns the `PeerLostError` for an error caused by the loss of another process.
 
-    The message names that process if TensorFlow's message does, which is not always. A
-    service that does not answer may raise the same error, and is worth another try too.
-    Of a `TrainingError`, which describes what could not be saved or restored, the cause
-    counts. Returns None if the cause is something else.
+    It names that process if TensorFlow's message does. A service that does not answer
+    may raise the same error, and is worth another try too. Of a `TrainingError`, which
+    describes what could not be saved or restored, the cause counts.
     """
     cause = error.__cause__ if isinstance(error, TrainingError) else error
     if cause is None or isinstance(cause, TfxDistributeError) or not cluster_spec().jobs:
@@ -71,30 +57,16 @@ class ChiefMonitor:
     The chief listens there from the creation of its strategy until it ends.
     """
 
-    def __init__(self, task: ClusterTask):
-        self._task = task
+    def __init__(self) -> None:
         self._address = cluster_spec().task_address(CHIEF, 0)
-        self._has_come = False
-        self._started = time.monotonic()
-        self._missing_since: float | None = None
+        self._seen_at: float | None = None
 
     def has_gone(self) -> bool:
         """Returns True if the chief was there, and has been missing for long.
 
-        Call this again and again: it counts from the first call that misses the chief.
-
-        Raises:
-          PeerLostError: The chief has not started in time, and this process has no
-            lease.
+        Call this again and again.
         """
         now = time.monotonic()
         if listening.listens(self._address):
-            self._has_come, self._missing_since = True, None
-            return False
-        self._missing_since = now if self._missing_since is None else self._missing_since
-        if not self._has_come and now - self._started > timeouts.CHIEF_COMES_SECONDS and not lease.find():
-            raise PeerLostError(
-                f"{self._task} waited {timeouts.CHIEF_COMES_SECONDS:g} s for the chief at {self._address}, which did not "
-                "start"
-            )
-        return self._has_come and now - self._missing_since > timeouts.CHIEF_GONE_SECONDS
+            self._seen_at = now
+        return self._seen_at is not None and now - self._seen_at > timeouts.CHIEF_GONE_SECONDS

@@ -18,13 +18,8 @@ from tfx_distribute.trainer_module.liveness.peer_loss import cluster_spec
 def meet(task: ClusterTask, report: Callable[[str], None]) -> None:
     """Waits, without a limit, until this process can make its strategy.
 
-    The chief waits for all others, which listen and wait for the chief. Returns at once
-    in a process that trains alone. `report` gets a message for the user after a minute,
-    and ever more rarely.
-
-    ```python
-    meet(ClusterTask("worker", 0), print)  # prints: waiting for chief to listen at ...
-    ```
+    The chief waits for all others, which listen and wait for the chief. `report` gets a
+    message for the user after a minute, and ever more rarely.
     """
     cluster = cluster_spec()
     if not cluster.jobs:

@@ -17,12 +17,7 @@ LAUNCHER_SHARE = 5 / 6  # longer than processes save, and with time for their en
 
 
 def saving_seconds(environment: Mapping[str, str]) -> float:
-    """Returns how long a training process may save before it ends.
-
-    ```python
-    saving_seconds({})  # 22.5
-    ```
-    """
+    """Returns how long a training process may save before it ends."""
     return SAVING_SHARE * _find_grace(environment)
 
 

@@ -66,8 +66,7 @@ def _watch(reporter: Reporter, task: ClusterTask, timeout: float, thread: int) -
 def _position(frame: FrameType | None) -> tuple[bool, str]:
     """Finds out where a thread is.
 
-    Returns True if it is inside TensorFlow, and the innermost line of the user's code,
-    neither TensorFlow's nor this package's; "" if there is none.
+    Returns True if it is inside TensorFlow, and the innermost line of the user's code.
     """
     in_tensorflow: bool | None = None
     while frame is not None:

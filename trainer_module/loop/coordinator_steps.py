@@ -117,10 +117,9 @@ class CoordinatorStepRunner(StepRunner):
         return self._train(iter(dataset.with_options(options)), num_steps)
 
     def _evaluate_part(self, part: tf.Tensor, num_parts: int) -> None:
-        batch_size = self._input_pipeline.options.per_replica_batch_size
         # Counted before anything else, so that no metric changes without it.
         with tf.control_dependencies([self._begun_parts.assign_add(1)]):
-            for batch in self._input_pipeline.evaluation_part(part, num_parts, batch_size):
+            for batch in self._input_pipeline.evaluation_part(part, num_parts):
                 self._run(self._eval_step, batch)
 
 
@@ -128,9 +127,6 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
     """Serves the coordinator in a worker or a parameter server until it ends.
 
     Replaces `tf.distribute.Server.join`, which never returns.
-
-    Raises:
-      PeerLostError: No coordinator started.
     """
     cluster = cluster_spec()
     # As many threads as may wait for each other. By default, there are only as many as
@@ -140,7 +136,7 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
     uses_gpu = distribution.accelerator_type != "cpu" and uses_accelerators(distribution, task)
     config.device_count["GPU"] = 1 if uses_gpu else 0
     server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
-    chief_monitor = ChiefMonitor(task)
+    chief_monitor = ChiefMonitor()
     while not chief_monitor.has_gone():
         time.sleep(1.0)
     del server

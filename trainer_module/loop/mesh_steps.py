@@ -76,9 +76,7 @@ class MeshStepRunner(StepRunner):
 
     @override
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
-        batch_size = self._input_pipeline.options.per_replica_batch_size
-        batches = self._input_pipeline.evaluation_part(0, 1, batch_size)
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(self._input_pipeline.evaluation_part(0, 1)):
             if callbacks:
                 callbacks.on_test_batch_begin(number)
             self._eval_step_function(self._shard_batch(batch))

@@ -155,7 +155,6 @@ class _Training:
 
     def start_callbacks(self) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""
-        callbacks_lib.check_monitors(self._user_callbacks, self._input.has_evaluation)
         callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
         self.model.stop_training = False
         self._reporter.enter("on_train_begin")

@@ -37,9 +37,7 @@ _GAUGES: Mapping[str, tuple[str, Callable[[Progress], float | None]]] = {
 def serve(reporter: Reporter, task: ClusterTask, port: int, address: str = LOOPBACK) -> "WSGIServer":
     """Serves a process's reports at `/metrics` in a thread, until the process ends.
 
-    What a report lacks keeps its value. Port 0 is any free one. `address` is one of
-    IPv4 or IPv6, or `EVERY_ADDRESS`. Raises ConfigurationError if the port cannot be
-    listened on.
+    What a report lacks keeps its value. Port 0 is any free one.
     """
     from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 

@@ -5,15 +5,15 @@ grows. On other machines the lines go to standard output, and so to the process'
 """
 
 import contextlib
-import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from tfx_distribute.trainer_module.reporting import process_log
+from pydantic import ConfigDict, TypeAdapter
 
 # Environment variable: path of the file; if unset, reports go to standard output.
 PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
@@ -24,18 +24,21 @@ LOCAL_HEARTBEATS = 10
 # since it began, if that is more. A day of work has about 90 lines.
 LOG_SECONDS, LOG_SHARE = 5.0, 0.1
 # Least and greatest number of seconds between two reports of the phase `train`, and
-# their share of the time since the process started. A day of training has a few
-# megabytes of them.
-REPORT_SECONDS, MAX_REPORT_SECONDS, REPORT_SHARE = 0.5, 5.0, 0.001
+# their share of the time since the process started. A day of training has about 5,000
+# of them, each in the history too, which an address gets as a whole again and again.
+REPORT_SECONDS, MAX_REPORT_SECONDS, REPORT_SHARE = 0.5, 30.0, 0.002
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a training process.
+    """One report of a training process.
 
     Attributes:
       phase: `start`, `train`, `export` or `done`; `run_fn` for such a function; `serve`
-        for a process that a coordinator uses.
+        for a process that a coordinator uses. The history has three more: `epoch` at
+        the end of an epoch, with the metrics of `on_epoch_end`, those of the evaluation
+        included; `failed` if the try ended with an error, which `message` has;
+        `stopped` if it was asked to end.
       step: Training steps done.
       train_steps: Total number of training steps; 0 if unknown.
       examples_per_second: Recent training speed of this process's replicas.
@@ -52,7 +55,13 @@ class Progress:
       seconds: Seconds by activity since the try began to train, each one of
         `time_use.ACTIVITIES`.
       counters: Numbers over the same time, each one of `time_use.COUNTERS`.
+      time: Unix time of the report, in seconds; `Reporter` sets it and the next two.
+      task: The process: `chief-0`, `worker-1`, `ps-0`.
+      started: Unix time at which this try of the process started.
     """
+
+    # The loss may be infinite or NaN.
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 
     phase: str
     step: int = 0
@@ -69,23 +78,23 @@ class Progress:
     learning_rate: float | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     counters: Mapping[str, float] = field(default_factory=dict)
+    time: float = 0.0
+    task: str = ""
+    started: float = 0.0
+
+    def to_json(self) -> str:
+        """Returns the report as one line, without a line break."""
+        # Paths in messages may have bytes that are not UTF-8, as lone surrogates.
+        text = self.message.encode(errors="backslashreplace").decode()
+        return _PROGRESS.dump_json(replace(self, message=text)).decode()
 
     @staticmethod
-    def from_json(line: str) -> "Progress":
-        """Parses one line, also of a structured log; ignores unknown keys."""
-        parsed = json.loads(line)
-        values = {name: value for name, value in parsed.items() if name in _FIELDS}
-        if "severity" in parsed:  # a structured log line, whose `message` describes the report
-            values["message"] = parsed.get(_NOTE, "")
-        # It has NaN as a text.
-        values["metrics"] = {name: float(value) for name, value in (values.get("metrics") or {}).items()}
-        if values.get("learning_rate") is not None:
-            values["learning_rate"] = float(values["learning_rate"])
-        return Progress(**values)
+    def from_json(line: str | bytes) -> "Progress":
+        """Parses one line; ignores unknown keys. Raises ValueError if it is not one."""
+        return _PROGRESS.validate_json(line)
 
 
-_NOTE = "note"  # key of `Progress.message` in a structured log line
-_FIELDS = frozenset(each.name for each in fields(Progress))
+_PROGRESS = TypeAdapter(Progress)
 
 
 def log_interval(elapsed: float) -> float:
@@ -105,10 +114,7 @@ def describe(progress: Progress) -> str:
 class Activity:
     """The current work of a process's main thread; any progress makes a new object.
 
-    Attributes:
-      name: Name for messages, such as `build_model`.
-      limited: False for work that may take any amount of time, such as a `run_fn` or
-        serving a coordinator.
+    Work that is not `limited` may take any amount of time, such as a `run_fn`.
     """
 
     def __init__(self, name: str, limited: bool = True):
@@ -117,23 +123,24 @@ class Activity:
 
 
 class Reporter:
-    """Writes `Progress` lines immediately.
+    """Writes the reports of the process `task` immediately.
 
     A report that cannot be written, for instance because the disk is full, is dropped.
-    Without a `path`, reports go to standard output, and those in JSON name the `task`.
+    Without a `path`, reports go to standard output.
 
     Attributes:
       activity: The current work of the main thread.
       listeners: Called with each report, and with those of `record`.
+      last: The last report that was not only recorded.
     """
 
     def __init__(self, path: str | None, task: str = ""):
-        self._path, self._task = path, task
+        self._path, self.task, self.started = path, task, time.time()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if path else None
         self._lock = threading.Lock()  # the watchdog reports too
         self._torn = False
         self._started, self._last_time = time.monotonic(), 0.0
-        self._last = Progress("start")
+        self.last = Progress("start")
         self.activity = Activity("start-up")
         self.listeners: list[Callable[[Progress], None]] = []
 
@@ -155,29 +162,25 @@ class Reporter:
 
     def report(self, progress: Progress) -> None:
         """Writes one line."""
-        self._last_time, self._last = time.monotonic(), progress
-        self.record(progress)
-        self._write(progress)
+        self._last_time, self.last = time.monotonic(), progress
+        self._write(self.record(progress))
 
-    def record(self, progress: Progress) -> None:
-        """Tells the listeners of a report, but writes no line."""
+    def record(self, progress: Progress) -> Progress:
+        """Tells the listeners of a report, but writes no line; returns the report."""
+        progress = replace(progress, time=time.time(), task=self.task, started=self.started)
         for listener in self.listeners:
             listener(progress)
+        return progress
 
     def report_stall(self, activity: str, seconds: float) -> None:
         """Repeats the last report, with the work that has been stuck for `seconds`."""
-        last = replace(self._last, message="", metrics={}, examples_per_second=0.0)
-        stalled = replace(last, activity=activity, stalled_secs=seconds)
-        self.record(stalled)
-        self._write(stalled)
+        last = replace(self.last, message="", metrics={}, examples_per_second=0.0)
+        self._write(self.record(replace(last, activity=activity, stalled_secs=seconds)))
 
     def _write(self, progress: Progress) -> None:
-        line = json.dumps(asdict(progress)) + "\n"
+        line = progress.to_json() + "\n"
         with self._lock, contextlib.suppress(OSError):
             if self._file is None:
-                if process_log.is_json():
-                    fields = {**asdict(progress), _NOTE: progress.message, "task": self._task}
-                    line = process_log.as_json(fields, describe(progress)) + "\n"
                 sys.stdout.write(line)
                 sys.stdout.flush()
                 return

@@ -26,14 +26,6 @@ class BestModel:
 
     If the processes of a strategy train in step, all of them have to make the same
     calls. Only the chief's files count.
-
-        best_model = BestModel(job, plan, model, is_chief)
-        best_model.offer(metrics, epoch, step, step_runner.agree)
-        ...
-        best_model.restore()  # metric, value, epoch and step of the best evaluation
-
-    Raises:
-      ConfigurationError: The job has no folder to keep the weights in.
     """
 
     def __init__(self, job: TrainingJob, plan: Plan, model: tf.keras.Model, is_chief: bool):
@@ -49,13 +41,8 @@ class BestModel:
     def offer(self, metrics: Mapping[str, float], epoch: int, step: int, agree: Callable[..., list[float]]) -> None:
         """Saves the weights if they are better than those of all earlier evaluations.
 
-        Values that are not finite are never better. Without the metric that counts,
-        nothing is saved. `epoch` is the one that has ended, from 0. `agree` returns the
-        means of its arguments over all processes in step.
-
-        Raises:
-          TrainingError: The weights cannot be saved, or another run has taken the
-            folder.
+        Values that are not finite are never better. `epoch` is the one that has ended,
+        from 0. `agree` returns the means of its arguments over all processes in step.
         """
         if not agree(self._is_better(metrics.get(self._metric, math.nan)))[0] > 0:
             return
@@ -67,13 +54,9 @@ class BestModel:
             save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
 
     def restore(self) -> BestEvaluation | None:
-        """Restores the weights of the best evaluation, and returns its value.
+        """Restores the weights of the best evaluation, and returns it.
 
-        Returns None if no evaluation had a finite value; the weights are left as they
-        are.
-
-        Raises:
-          TrainingError: The weights cannot be read.
+        Returns None if no evaluation had a finite value; the weights stay as they are.
         """
         document = self._folder.read(_KIND)
         if document is None:
@@ -105,7 +88,7 @@ def check_metric(
 ) -> None:
     """Checks that the metric that decides on the best model will have values.
 
-    Raises ConfigurationError if not. `evaluated_names` lack the prefix `val_`.
+    `evaluated_names` lack the prefix `val_`.
     """
     metric, options = job.training_options.export_best, job.training_options
     if metric.startswith("val_") and not has_evaluation:

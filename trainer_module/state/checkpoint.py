@@ -30,13 +30,7 @@ MAX_SAVING_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Position:
-    """A position in a training.
-
-    Attributes:
-      epoch: Number of the current epoch, from 0.
-      step_of_epoch: Training steps of this epoch that are done.
-      step: Training steps that are done in total.
-    """
+    """An epoch, from 0; the steps that are done of it, and of all epochs."""
 
     epoch: int = 0
     step_of_epoch: int = 0
@@ -49,23 +43,12 @@ class Checkpoints:
     If the processes of a strategy train in step, all of them have to make the same
     calls. Only the chief's files count.
 
-        checkpoints = Checkpoints(folder, FaultTolerance(), {}, True, model_adapter, [])
-        position = checkpoints.find()
-        checkpoints.restore()
-        ...
-        if checkpoints.due(step):
-            checkpoints.save(Position(epoch, step_of_epoch, step))
-
     Args:
       folder: Folder of the state, the same for every try and for all processes. Empty
         to save nothing.
-      fault_tolerance: How often to save.
       made_with: Settings that the state depends on besides the run's inputs, name ->
         value, readable by people. A state that was made with other settings is not
         used, but kept for a training with these.
-      is_chief: True in the chief.
-      model_adapter: The model whose state is saved.
-      callbacks: Callbacks whose attributes are saved.
       owner: What this run is called as the owner of the folder; see `ownership`.
 
     Attributes:
@@ -102,11 +85,8 @@ class Checkpoints:
         """Looks for a saved state that this training can resume from.
 
         Call this after `on_train_begin`, in which callbacks reset themselves. The
-        position is the start of training if there is no state, or none that fits this
-        run; `remark` then says why.
-
-        Raises:
-          TrainingError: The document of a state is cut off.
+        position is the start of training if no state fits this run; `remark` then says
+        why.
         """
         self._saved_at = time.monotonic()
         self._initial_values = {
@@ -121,15 +101,11 @@ class Checkpoints:
         return Position()
 
     def restore(self) -> None:
-        """Restores the state that `find` found: variables, and attributes of callbacks.
+        """Restores what `find` found: variables, and attributes of callbacks.
 
-        Does nothing if there is none. Call this in the strategy's scope, after all
-        variables are created and after the `on_epoch_begin` of the epoch in which the
-        state was saved: the saved state already contains what that hook did, such as a
-        change of the learning rate.
-
-        Raises:
-          TrainingError: The state cannot be read.
+        Call this in the strategy's scope, after all variables are created and after the
+        `on_epoch_begin` of the epoch in which the state was saved: the state already
+        contains what that hook did, such as a change of the learning rate.
         """
         if not self._folder or not self._document:
             return
@@ -162,21 +138,14 @@ class Checkpoints:
         )
 
     def due_at_epoch_end(self, step: int) -> bool:
-        """Returns True if it is worth saving between two epochs.
-
-        A training that resumes from such a state does not repeat the evaluation. If
-        epochs are short, only some of them end with a save.
-        """
+        """Returns True if it is worth saving, so that no evaluation is repeated."""
         if step == self._saved_step or not self._folder:
             return False
         shortest_interval = max(timeouts.EPOCH_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
         return time.monotonic() - self._saved_at >= shortest_interval
 
     def steps_until_due(self, step: int) -> int:
-        """Returns the number of training steps until the next save.
-
-        At least 1. Very large if saves do not depend on steps.
-        """
+        """Returns the steps until the next save; huge if they do not decide on it."""
         every = self._fault_tolerance.save_checkpoints_steps
         return every - step % every if every else 1 << 62
 
@@ -184,9 +153,6 @@ class Checkpoints:
         """Saves the state; the previous one is kept until this one is complete.
 
         Does not raise if the files cannot be written; `remark` says why.
-
-        Raises:
-          TrainingError: Another run has taken the folder.
         """
         if not self._folder:
             return
@@ -267,9 +233,8 @@ def save_and_discard(save: Callable[[str], Any]) -> None:
     """Saves into a temporary folder and removes it.
 
     This is for a process that has to take part in saving, but whose files do not count.
-    Ignores errors in writing, for instance on a full disk: the other processes have
-    what they need from this one before it writes. If it failed because one of them did,
-    the next training step reports that.
+    The others have what they need from this one before it writes, so errors in writing
+    are ignored. If one of them failed, the next training step reports that.
     """
     with atomic_files.throwaway_folder() as folder, contextlib.suppress(tf.errors.OpError, OSError):
         save(folder)

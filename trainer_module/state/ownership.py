@@ -16,10 +16,6 @@ OWNER_FILE = "owner"
 def take(folder: str, owner: str) -> None:
     """Makes a run the owner of a saved state.
 
-    ```python
-    ownership.take("/states/4d2f", job.outputs.result_file)
-    ```
-
     `owner` identifies the run: the address of its result, which is unique to the run
     and the same in each of its attempts.
     """
@@ -27,10 +23,7 @@ def take(folder: str, owner: str) -> None:
 
 
 def check(folder: str, owner: str) -> None:
-    """Raises TrainingError if a run other than `owner` owns a saved state.
-
-    A state without an owner passes.
-    """
+    """Raises TrainingError if a run other than `owner` owns a saved state."""
     current = atomic_files.read(f"{folder}/{OWNER_FILE}")
     if current and current != owner:
         raise TrainingError(

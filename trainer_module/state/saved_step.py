@@ -25,10 +25,7 @@ def parse(text: str, path: str) -> dict[str, Any]:
 
 
 def find(root: str, file: str) -> list[str]:
-    """Returns the paths of a document's file for each of the settings of a run.
-
-    `root` is the folder of the run's states.
-    """
+    """Returns the paths of a document for each of the settings of a run."""
     # `plan` imports this module.
     import tensorflow as tf
 

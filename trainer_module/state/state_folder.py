@@ -22,21 +22,8 @@ class StateFolder:
     """Folder of what trainings with the same settings save.
 
     States of other settings do not fit. They have folders of their own below that of
-    the run, so that a mistyped number of workers costs nothing.
-
-        folder = StateFolder("/states/4d2f", {"global_batch_size": 64}, result_file)
-        folder.prepare()
-        folder.commit("best", 300, {"epoch": 5}, tf.train.Checkpoint(model=model).write)
-        folder.read("best")  # {"epoch": 5, "checkpoint": "best-300-6b86b273", ...}
-
-    Args:
-      root: Folder of the run, the same for every try and for all processes.
-      settings: Settings that a state depends on besides the run's inputs, name ->
-        value, readable by people.
-      owner: What this run is called as the owner of `root`; see `ownership`.
-
-    Attributes:
-      path: Path of the folder.
+    the run, so that a mistyped number of workers costs nothing. Arguments are as in
+    `Checkpoints`.
     """
 
     def __init__(self, root: str, settings: Mapping[str, Any], owner: str):
@@ -49,19 +36,13 @@ class StateFolder:
         ownership.check(self._root, self._owner)
 
     def read(self, kind: str) -> dict[str, Any] | None:
-        """Returns the document of a kind; None if there is none.
-
-        Raises TrainingError if it is cut off.
-        """
+        """Returns the document of a kind; None if there is none."""
         path = f"{self.path}/{kind}.json"
         text = atomic_files.read(path)
         return None if text is None else saved_step.parse(text, path)
 
     def describe_others(self) -> str:
-        """Returns what the furthest state of other settings was made with.
-
-        Empty if there is none.
-        """
+        """Says what the furthest state of other settings was made with, if any."""
         paths = saved_step.find(self._root, saved_step.STATE_FILE)
         others = [saved_step.parse(atomic_files.read(path) or "", path) for path in paths if not path.startswith(self.path)]
         if not others:
@@ -73,9 +54,6 @@ class StateFolder:
         """Writes a checkpoint, then the document that names it; removes the one before.
 
         `write` is called with the beginning of the names of the checkpoint's files.
-
-        Raises:
-          TrainingError: Another run has taken the root.
         """
         name = f"{kind}-{step}-{uuid.uuid4().hex[:8]}"
         path = f"{self.path}/{name}"

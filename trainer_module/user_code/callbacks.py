@@ -5,7 +5,7 @@ On every other process, Keras's own callbacks write to a temporary folder.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -39,9 +39,6 @@ def load(
     one saves the model or reads its weights. So that each file is written only once, on
     processes other than the chief Keras's callbacks write to `context.model_run_dir`,
     which is temporary there, instead of the path that the module chose.
-
-    Raises:
-      ConfigurationError: One of the callbacks cannot work here.
     """
     make_callbacks = module_loader.load_optional(module, "callbacks")
     callbacks = _as_list(make_callbacks(context)) if make_callbacks else []
@@ -63,15 +60,12 @@ def load(
 
 def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
     """Returns the module's callbacks as a list, or raises ConfigurationError."""
-    is_collection = isinstance(returned, Iterable) and not isinstance(returned, str | Mapping)
-    callbacks = list(returned) if is_collection else [returned]
+    callbacks = list(returned) if isinstance(returned, Iterable) else [returned]
     # Not by their class: a module may use those of the other Keras.
     odd = [each for each in callbacks if isinstance(each, type) or not hasattr(each, "set_model")]
-    if odd or not is_collection:
-        first = odd[0] if odd else returned
-        description = f"the class {first.__name__}" if isinstance(first, type) else repr(first)[:100]
+    if odd or not isinstance(returned, Iterable):
         raise ConfigurationError(
-            f"module: callbacks returned {description}; return a list of callbacks, such as "
+            f"module: callbacks returned {returned!r:.100}; return a list of callbacks, such as "
             "[tf.keras.callbacks.TerminateOnNaN()], or []"
         )
     return callbacks
@@ -80,11 +74,8 @@ def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
 def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agree: Callable[..., list[float]]) -> None:
     """Checks that all processes have the same callbacks that read or change the model.
 
-    `agree` returns the means of its arguments over all processes.
-
-    Raises:
-      ConfigurationError: A process has more callbacks of one kind than another, and
-        would wait for it forever.
+    One with more of them would wait for the others forever. `agree` returns the means
+    of its arguments over all processes.
     """
     numbers = [sum(isinstance(callback, kind) for callback in callbacks) for kind in _IN_STEP]
     means, squares = agree(*numbers), agree(*(number**2 for number in numbers))
@@ -93,26 +84,6 @@ def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agre
             raise ConfigurationError(
                 f"module: callbacks returned a {kind.__name__} on some processes and none on others; return it on all of "
                 "them, without asking for context.is_chief: only the chief's files are kept"
-            )
-
-
-def check_monitors(callbacks: Sequence[tf.keras.callbacks.Callback], has_evaluation: bool) -> None:
-    """Checks that there are the metrics that callbacks monitor.
-
-    Keras's callbacks would do nothing, and only warn.
-
-    Raises:
-      ConfigurationError: A callback monitors a metric of evaluations; there are none.
-    """
-    if has_evaluation:
-        return
-    for callback in callbacks:
-        monitor = getattr(callback, "monitor", None)
-        uses_it = getattr(callback, "save_best_only", True)  # else a ModelCheckpoint does not look at it
-        if uses_it and isinstance(monitor, str) and monitor.startswith("val_"):
-            raise ConfigurationError(
-                f"module: callbacks returned {type(callback).__name__}, which monitors {monitor}, but there is no split "
-                f"'eval' to compute it on; write monitor={monitor.removeprefix('val_')!r}"
             )
 
 

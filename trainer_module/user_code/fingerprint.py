@@ -76,21 +76,18 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     """Returns a digest of a folder's code, and of files that the code may read.
 
     Subfolders are included, links are followed, and each folder counts once. Python
-    files count by content. Other files count by content up to 1 MiB each and 64 MiB in
-    total, and by size and modification time beyond that.
-
-    The running time is bounded: a folder with more than 1,000 other files counts only
-    for its Python files, and after 10,000 folders the rest is left out with a warning.
+    files count by content, other files up to 1 MiB each and 64 MiB in total, and by
+    size and modification time beyond that. The time is bounded: a folder with more than
+    1,000 other files counts only for its Python files, and after 10,000 folders the
+    rest is left out.
 
     Not counted are hidden files and folders, virtual environments, caches, the runs of
     a pipeline, pipeline files, compiled pipelines, reports of runs, notebooks, logs,
-    `.md` and `.rst` files. Neither are files and subfolders in `excluding`, such as the
-    pipeline's data.
+    `.md` and `.rst` files, and what is `excluding`, such as the pipeline's data.
     """
-    excluded = {real for path in excluding if (real := _real(path))}
     digest = hashlib.sha256()
     code, others = [], []
-    for subfolder, files in _walk(folder, excluded):
+    for subfolder, files in _walk(folder, set(map(os.path.realpath, excluding))):
         code += _python_files(files)
         other = [file for file in files if file.suffix not in (".py", *_SKIPPED_SUFFIXES)]
         other = [file for file in other if not _LEFT_BEHIND.search(file.name)]
@@ -124,9 +121,9 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 
 def of_module(name: str, file: Path) -> str:
-    """Returns a digest of an installed module, or of the whole package it is in."""
+    """Returns a digest of the package that a module is in, or of what it imports."""
     depth = name.count(".") + (file.name == "__init__.py")
-    return of_folder(file.parents[depth - 1]) if depth else of_file(file)
+    return of_folder(file.parents[depth - 1]) if depth else of_imports(name, file)
 
 
 def of_imports(name: str, file: Path) -> str:
@@ -159,46 +156,26 @@ def _add(digest: "hashlib._Hash", root: Path, file: Path, content: str) -> None:
     digest.update(f"{file.relative_to(root)}\0{content}\0".encode(errors="surrogateescape"))
 
 
-def _walk(folder: Path, excluded: set[Path]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yields folders, breadth first and following links, each with its files."""
-    seen: set[Path] = set()
-    excluded_names = {path.name for path in excluded}
-    pending = deque([folder])
-    while pending:
-        subfolder = pending.popleft()
-        real = _real(subfolder)
-        if real is None or real in seen:
+def _walk(folder: Path, excluded: set[str]) -> Iterator[tuple[Path, list[Path]]]:
+    """Yields folders, following links, each with its files."""
+    seen: set[str] = set()
+    excluded_names = {os.path.basename(path) for path in excluded}
+    for path, folders, files in os.walk(folder, followlinks=True):
+        real, subfolder = os.path.realpath(path), Path(path)
+        if real in seen or (subfolder != folder and not {*folders, *files}.isdisjoint(_MARKERS)):
+            folders.clear()
             continue
         if len(seen) == MAX_FOLDERS:
             _log.warning("%s: has more than %d folders; the rest does not count as part of the module", folder, MAX_FOLDERS)
             return
         seen.add(real)
-        try:
-            entries = sorted(os.scandir(subfolder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        if subfolder != folder and any(entry.name in _MARKERS for entry in entries):
-            continue
-        if any(entry.name == _RUNS[0] for entry in entries):
-            entries = [entry for entry in entries if entry.name not in _RUNS]
-        files = []
-        for entry in entries:
-            path = subfolder / entry.name
-            if (entry.name in excluded_names or entry.is_symlink()) and _real(path) in excluded:
-                continue
-            if not os.path.isdir(path):
-                files.append(path)
-            elif not entry.name.startswith(".") and entry.name not in _SKIPPED_FOLDERS:
-                pending.append(path)
-        yield subfolder, files
-
-
-def _real(path: Path) -> Path | None:
-    """Resolves a path's links; returns None if they are circular or inaccessible."""
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        return None
+        left_out = set(_RUNS if _RUNS[0] in files else ())
+        for name in {*folders, *files} - left_out:
+            if name in excluded_names or os.path.islink(f"{path}/{name}"):
+                left_out |= {name} if os.path.realpath(f"{path}/{name}") in excluded else set()
+        hidden = {name for name in folders if name.startswith(".") or name in _SKIPPED_FOLDERS}
+        folders[:] = sorted(set(folders) - left_out - hidden)
+        yield subfolder, [subfolder / name for name in sorted(set(files) - left_out)]
 
 
 def _is_pipeline(file: Path, content: bytes) -> bool:

@@ -16,18 +16,11 @@ def find_ignored(
     fault_tolerance: FaultTolerance,
     arguments: Collection[str],
 ) -> dict[str, str]:
-    """Returns the settings that the module's function would ignore.
+    """Returns the settings that the module's function would ignore, and why.
 
     A `run_fn` reads data, builds and fits the model itself, so most settings do not
     reach it. A parameter with its default value does not count as set. `arguments`
-    names the Trainer's other arguments that have a value. Each setting comes with why
-    it is ignored and what to do instead.
-
-    ```python
-    find_ignored("run_fn", TrainingOptions(seed=3), InputOptions(), FaultTolerance(),
-    ())
-    # {"seed": "a run_fn decides on it by itself; leave it out"}
-    ```
+    names the Trainer's other arguments that have a value.
     """
     if function == "build_model":
         reasons = {

@@ -2,13 +2,12 @@
 
 import ast
 import importlib
+import importlib.util
 import os
-import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -62,13 +61,7 @@ class ModelContext:
 
 
 def load(module: UserModule) -> Callable[..., Any]:
-    """Imports the user's module and returns its training function.
-
-    Adds `module.search_path` to `sys.path`.
-
-    Raises:
-      ConfigurationError: The module does not import, or lacks the function.
-    """
+    """Imports the user's module, also from its search path; returns its function."""
     module_copy.use()
     sys.path[:0] = [folder for folder in module.search_path if folder not in sys.path]
     name, _, function = module.function.rpartition(".")
@@ -128,53 +121,26 @@ def is_below(folder: Path, file: Path) -> bool:
 def locate(name: str) -> Path | None:
     """Returns the file of an installed module; None if there is none.
 
-    Imports neither the module nor its packages. A package that changes its own
-    `__path__` on import is therefore not supported.
+    Imports neither the module nor its packages. Not found are packages that change
+    where their modules are.
     """
-    folders = list(sys.path)
-    parts = name.split(".")
-    for number in range(1, len(parts)):
-        package = _find_spec(".".join(parts[:number]), folders)
-        if package is None or package.submodule_search_locations is None:
-            return None
-        folders = list(package.submodule_search_locations)
-    module = _find_spec(name, folders)
-    return Path(module.origin) if module and module.has_location and module.origin else None
-
-
-def _find_spec(name: str, folders: list[str]) -> ModuleSpec | None:
-    """Finds a module in folders, or with finders such as those of editable installs."""
-    for finder in sys.meta_path:
-        spec = _find_in(name, folders) if finder is PathFinder else finder.find_spec(name, folders)
-        if spec is not None:
-            return spec
-    return None
-
-
-def _find_in(name: str, folders: list[str]) -> ModuleSpec | None:
-    """Finds a module in folders without importing its parent.
-
-    `PathFinder` needs the parent of a namespace package in `sys.modules`.
-    """
-    namespace = ModuleSpec(name, None, is_package=True)
-    namespace.submodule_search_locations = []
-    for folder in folders:
-        importer = pkgutil.get_importer(folder)
-        spec = importer.find_spec(name) if importer else None
-        if spec is not None and spec.loader is not None:
-            return spec
-        namespace.submodule_search_locations += spec.submodule_search_locations or [] if spec else []
-    return namespace if namespace.submodule_search_locations else None
+    top, *parts = name.split(".")
+    package = importlib.util.find_spec(top)
+    if package is None:
+        return None
+    if not parts:
+        return Path(package.origin) if package.has_location and package.origin else None
+    paths = [Path(folder, *parts) for folder in package.submodule_search_locations or ()]
+    files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
+    return next((file for file in files if file.is_file()), None)
 
 
 @dataclass(frozen=True)
 class TopLevelNames:
-    """The names that a Python file defines or imports at its top level.
+    """The names that a Python file defines or imports, `*` for a star import.
 
-    Attributes:
-      all: All of them; `*` stands for a star import.
-      defines_build_model: True if the file itself defines a `build_model` that can be
-        called with one argument. A helper of that name usually cannot.
+    `defines_build_model` is True if the file itself defines one that can be called with
+    one argument. A helper of that name usually cannot.
     """
 
     all: frozenset[str]
@@ -182,13 +148,7 @@ class TopLevelNames:
 
 
 def top_level_names(path: str | Path) -> TopLevelNames:
-    """Returns the names that a Python file defines or imports at its top level.
-
-    Parses the file without running it.
-
-    Raises:
-      ConfigurationError: The file cannot be read, or is not valid Python.
-    """
+    """Returns what a Python file defines or imports, without running it."""
     try:
         tree = ast.parse(Path(path).read_bytes(), filename=str(path))
     except OSError as error:
@@ -224,9 +184,6 @@ def training_function(names: TopLevelNames, where: str) -> str:
     If a file has both, `build_model` trains only if it is this package's: many modules
     with a `run_fn` have a helper of that name. A star import counts if the file names
     neither.
-
-    Raises:
-      ConfigurationError: The module has neither.
     """
     if "run_fn" in names.all:
         return "build_model" if names.defines_build_model else "run_fn"

@@ -31,15 +31,8 @@ _NO_EXAMPLES = (
 def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is_chief: bool) -> TrainingResult:
     """Calls the module's `run_fn`.
 
-    Only the chief's model is kept.
-
-    Returns:
-      A result with the number of replicas and the duration; its other numbers are 0,
-      because only the module knows them.
-
-    Raises:
-      ConfigurationError: The module wrote no model; or several processes train, and it
-        made a strategy itself or did not call `get_strategy()`.
+    Only the chief's model is kept. The numbers of the result are 0 but for the replicas
+    and the duration, because only the module knows them.
     """
     from tfx.components.trainer import fn_args_utils
     from tfx.types import artifact_utils

@@ -10,7 +10,6 @@ import functools
 import os
 import socket
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +29,6 @@ from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     TF_CONFIG,
-    TRY,
     Cluster,
     ClusterTask,
     is_server,
@@ -163,7 +161,7 @@ class LocalLauncher(Launcher[Any]):
             return False
         distribution, tolerance = self._job.distribution, self._job.fault_tolerance
         cluster = local_cluster(replicas_of_roles(distribution))
-        job_file, attempt = Path(request["job"]), uuid.uuid4().hex
+        job_file = Path(request["job"])
         processes = [
             Process(
                 task,
@@ -172,7 +170,6 @@ class LocalLauncher(Launcher[Any]):
                     **request["environments"][task.file_name],
                     # Set in any case: this process may have one of another cluster.
                     TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}",
-                    TRY: attempt,
                 },
                 job_file.parent,
                 self.settings.log_dir,

@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from tfx_distribute.components.report import curves
 from tfx_distribute.components.report.data import Curve
-from tfx_distribute.trainer_module.reporting.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
-def record(task: str, phase: str, step: int, started: float = 0.0, **values: object) -> HistoryRecord:
-    return HistoryRecord(phase, step, time=started + step, task=task, attempt=f"try-{started}", started=started, **values)
+def record(task: str, phase: str, step: int, started: float = 0.0, **values: object) -> Progress:
+    return Progress(phase, step, time=started + step, task=task, started=started, **values)
 
 
 def test_curves_of_every_process_and_try():

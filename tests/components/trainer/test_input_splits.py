@@ -102,12 +102,6 @@ def test_invalid_manifest_is_refused(examples):
         shard_manifest.read(examples.uri)
 
 
-def test_manifest_of_a_later_form_is_refused(examples):
-    shard_manifest.write(replace(shard_manifest.read(examples.uri), version=2), examples.uri)
-    with pytest.raises(DataError, match="has version 2, but this tfx-distribute reads version 1"):
-        shard_manifest.read(examples.uri)
-
-
 def test_other_payloads_are_refused(examples):
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PROTO)
     with pytest.raises(ConfigurationError, match="holds FORMAT_PROTO, not tf.Examples"):

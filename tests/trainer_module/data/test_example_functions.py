@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_examples import make_example
 
 from tfx_distribute.trainer_module import export
 from tfx_distribute.trainer_module.data import example_functions
@@ -139,32 +140,19 @@ def decode_features(features):
 """
 
 
+def served(model, features, folder, **values: bytes) -> list[float]:
+    """Returns the answer of an exported model to a request."""
+    export.export(model, features, str(folder / "model"))
+    serve = tf.saved_model.load(str(folder / "model")).signatures["serving_default"]
+    return serve(tf.constant([make_example(**values)]))["outputs"].numpy().ravel().tolist()
+
+
 def test_exports_lookup_tables(data, tmp_path):
     """The function changes the dictionary that it gets, and finds no label."""
     features = Features(data, example_functions.load(write_module(tmp_path, TABLE))).select({"number"})
     number = tf.keras.Input((), name="number")
     model = tf.keras.Model({"number": number}, tf.keras.layers.Rescaling(2.0)(number))
-    export.export(model, features, str(tmp_path / "model"))
-    feature = {
-        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        for name, value in {"image": b"", "text": b"b"}.items()
-    }
-    request = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-    serve = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
-    assert serve(tf.constant([request]))["outputs"].numpy().tolist() == [4.0]
-
-
-@pytest.mark.parametrize(
-    ("key", "error", "message"),
-    [
-        ("mask", ConfigurationError, "decode_features reads 'mask', a label or weight"),
-        ("imgae", KeyError, "imgae"),
-    ],
-)
-def test_names_the_label_that_a_loaded_function_reads(data, tmp_path, key, error, message):
-    text = f"def decode_features(features):\n    return {{'image': features['image'], 'mask': features['{key}']}}\n"
-    with pytest.raises(error, match=message):
-        Features(data, example_functions.load(write_module(tmp_path, text))).select({"image"})
+    assert served(model, features, tmp_path, image=b"", text=b"b") == [4.0]
 
 
 def test_names_a_function_with_other_arguments(tmp_path):
@@ -185,14 +173,7 @@ def test_a_request_needs_no_label(data, tmp_path):
     assert features.decoded["mask"].dtype == tf.uint8
     image = tf.keras.Input((2, 2, 1), name="image")
     model = tf.keras.Model({"image": image}, tf.keras.layers.Rescaling(2.0)(image))
-    export.export(model, features, str(tmp_path / "model"))
-    feature = {
-        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        for name, value in {"image": png(30), "text": b""}.items()
-    }
-    request = tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
-    serve = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
-    assert serve(tf.constant([request]))["outputs"].numpy().ravel().tolist() == [60.0] * 4
+    assert served(model, features, tmp_path, image=png(30), text=b"") == [60.0] * 4
 
 
 @pytest.mark.parametrize(

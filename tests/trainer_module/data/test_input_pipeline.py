@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tf_examples import make_example, make_schema, write_examples
 
 from tfx_distribute.trainer_module.data import input_pipeline as data_lib
 from tfx_distribute.trainer_module.data import record_stream
@@ -14,10 +15,6 @@ from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.step_plan import make_plan
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
-
-SCHEMA = 'feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n' + (
-    'feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }'
-)
 
 
 @pytest.fixture
@@ -30,13 +27,9 @@ def numbers(tmp_path):
     def make(n: int, shards: int = 0, compression: str = "") -> TrainingData:
         files = [str(tmp_path / f"part-{part}{'.gz' if compression else ''}") for part in range(shards or 2)]
         for part, file in enumerate(files):
-            with tf.io.TFRecordWriter(file, tf.io.TFRecordOptions(compression_type=compression)) as writer:
-                for number in range(part, n, len(files)):
-                    feature = {
-                        name: tf.train.Feature(int64_list=tf.train.Int64List(value=[number])) for name in ("number", "label")
-                    }
-                    writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-        (tmp_path / "schema.pbtxt").write_text(SCHEMA)
+            of_part = [make_example(number=number, label=number) for number in range(part, n, len(files))]
+            write_examples(file, of_part, compression)
+        (tmp_path / "schema.pbtxt").write_text(make_schema(number=("INT", 1), label=("INT", 1)))
         split = Split(tuple(files), n, sharded=shards > 0)
         return TrainingData(split, split, "label", None, str(tmp_path / "schema.pbtxt"))
 
@@ -74,12 +67,12 @@ def trained_on(
     return [trained(fed.train(reader(index, readers)).take(count)) for index in range(readers)]
 
 
+def augment(features, label, seed):
+    return features, tf.random.stateless_uniform([1], seed, maxval=2**62, dtype=tf.int64)
+
+
 def augmented_on(data: TrainingData, batch: int, readers: int, passes: int, **options) -> dict[tuple[int, int], int]:
     """Returns the augmented label of each number in each pass."""
-
-    def augment(features, label, seed):
-        return features, tf.random.stateless_uniform([1], seed, maxval=2**62, dtype=tf.int64)
-
     options = TrainingOptions(batch, epochs=passes, seed=4, **options)
     fed = feed(data, options, readers)
     fed = replace(fed, features=Features(data, ExampleFunctions(augment=augment)))
@@ -107,10 +100,6 @@ def test_augmentation_depends_on_example_and_pass_alone(numbers):
 
 def test_augmentation_is_the_same_after_a_restart(numbers):
     data = numbers(20)
-
-    def augment(features, label, seed):
-        return features, tf.random.stateless_uniform([1], seed, maxval=2**62, dtype=tf.int64)
-
     for options in (TrainingOptions(3, epochs=3), TrainingOptions(3, epochs=3, drop_remainder=True)):
         fed = replace(feed(data, options), features=Features(data, ExampleFunctions(augment=augment)))
         labels = [batch[1].numpy().tolist() for batch, _ in fed.train(reader(0, 1)).take(20)]
@@ -151,14 +140,16 @@ def test_gzipped_and_plain_files_do_not_mix(numbers, tmp_path):
 
 @pytest.mark.parametrize(
     ("shards", "readers", "examples", "cache"),
-    [(0, 3, 101, "none"), (1, 2, 128, "memory"), (6, 4, 129, "none"), (8, 2, 101, "memory")],
+    [(0, 3, 101, "none"), (1, 2, 128, "memory"), (6, 4, 129, "none"), (8, 2, 101, "memory"), (24, 2, 101, "none")],
 )
 def test_each_example_is_seen_once_each_time_round(numbers, shards, readers, examples, cache):
     """All processes take the same number of batches, and no batch is empty."""
-    data = numbers(examples, shards)
+    data = numbers(examples, shards, "GZIP" if cache == "memory" else "")
     # 16: shards of 128 examples are a whole number of blocks, and one of 129 has one
     # more.
-    seen = trained_on(data, TrainingOptions(4, epochs=1), readers, passes=3, shuffle_buffer_size=16, cache=cache)
+    seen = trained_on(
+        data, TrainingOptions(4, epochs=1), readers, passes=3, shuffle_buffer_size=16, cycle_length=5, cache=cache
+    )
     steps = -(-examples // (4 * readers))
     rounds = []
     for turn in range(3):
@@ -204,17 +195,6 @@ def test_small_unsharded_files_are_shuffled_together(numbers, cache):
     assert one != other
     of_file = [number % 30 for number in one]
     assert sum(first == second for first, second in itertools.pairwise(of_file)) < 10, "two of a file need not follow"
-
-
-def test_more_files_than_are_read_at_a_time(numbers):
-    data = numbers(101, shards=12)
-    (batches,) = trained_on(data, TrainingOptions(8, epochs=1), 1, passes=1, cycle_length=5)
-    assert sorted(number for batch in batches for number in batch) == list(range(101))
-
-
-def test_gzipped_shards(numbers):
-    seen = trained_on(numbers(50, shards=4, compression="GZIP"), TrainingOptions(8, epochs=1), 2, passes=1)
-    assert sorted(number for batches in seen for batch in batches for number in batch) == list(range(50))
 
 
 def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
@@ -331,7 +311,8 @@ def test_evaluation_of_some_steps_is_the_same_in_parts(numbers, shards):
     data = numbers(24, shards)
     evaluated = data_lib.InputPipeline(data, Features(data), TrainingOptions(2, eval_steps=2), InputOptions(), None, 1, 1)
     inline = values(evaluated.evaluation(reader(0, 1), num_replicas=2).take(4))
-    parts = [batch for part in range(3) for batch in values(evaluated.evaluation_part(part, 3, global_batch_size=4))]
+    whole = evaluated.of_global_batch(2)
+    parts = [batch for part in range(3) for batch in values(whole.evaluation_part(part, 3))]
     seen = [sorted(number for batch in batches for number in batch) for batches in (inline, parts)]
     assert seen[0] == seen[1]
     assert len(seen[0]) == 8
@@ -356,17 +337,9 @@ def test_unknown_label_is_named(numbers):
 )
 def test_weights_of_examples_and_of_steps_of_sequences(tmp_path, steps, class_weight, expected):
     file = str(tmp_path / "data")
-    with tf.io.TFRecordWriter(file) as writer:
-        for number in range(2):
-            lists = {
-                "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
-                "weight": tf.train.Feature(float_list=tf.train.FloatList(value=[number + 1.0, number + 1.5][:steps])),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=lists)).SerializeToString())
-    (tmp_path / "schema.pbtxt").write_text(
-        'feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
-        f'feature {{ name: "weight" type: FLOAT presence {{ min_fraction: 1 }} shape {{ dim {{ size: {steps} }} }} }}'
-    )
+    weights = [[number + 1.0, number + 1.5][:steps] for number in range(2)]
+    write_examples(file, [make_example(label=number, weight=weight) for number, weight in enumerate(weights)])
+    (tmp_path / "schema.pbtxt").write_text(make_schema(label=("INT", 1), weight=("FLOAT", steps)))
     split = Split((file,), 2)
     options = TrainingOptions(2, epochs=1, class_weight=class_weight)
     for names in (("label", "weight"), ({"out": "label"}, {"out": "weight"})):
@@ -389,10 +362,7 @@ def test_weights_of_examples_and_of_steps_of_sequences(tmp_path, steps, class_we
 )
 def test_zeros_of_a_feature_that_some_examples_lack(tmp_path, inputs, kind, width):
     """A model of one number is built for one, and that of a vector for as many."""
-    (tmp_path / "schema.pbtxt").write_text(
-        'feature { name: "x" type: FLOAT }\n'
-        'feature { name: "y" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }\n'
-    )
+    (tmp_path / "schema.pbtxt").write_text('feature { name: "x" type: FLOAT }\n' + make_schema(y=("INT", 1)))
     data = TrainingData(Split((), 4), None, "y", None, str(tmp_path / "schema.pbtxt"))
     fed = feed(data, TrainingOptions(4, epochs=1))
     zeros, _ = replace(fed, features=fed.features.select({"x"}, inputs)).zeros()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from tf_examples import make_example, write_examples
 
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingOptions
@@ -22,11 +23,9 @@ SHAPES = [
 def shards(digits, tmp_path) -> Split:
     """Returns the training examples in four shards."""
     files = [str(tmp_path / f"shard-{number}") for number in range(4)]
-    writers = [tf.io.TFRecordWriter(file) for file in files]
-    for number, record in enumerate(tf.data.TFRecordDataset(digits.train.files, "GZIP").as_numpy_iterator()):
-        writers[number % 4].write(record)
-    for writer in writers:
-        writer.close()
+    records = list(tf.data.TFRecordDataset(digits.train.files, "GZIP").as_numpy_iterator())
+    for number, file in enumerate(files):
+        write_examples(file, records[number::4])
     return Split(tuple(files), 1400, sum(map(os.path.getsize, files)), sharded=True)
 
 
@@ -44,11 +43,7 @@ def test_flipped_bit(cluster, digits, shards, distribution):
 def test_example_that_does_not_match_the_schema(cluster, digits, shards):
     path = shards.files[1]
     records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
-    short = tf.train.Example()
-    short.features.feature["digit"].int64_list.value.append(1)
-    with tf.io.TFRecordWriter(path) as writer:
-        for record in [*records[:5], short.SerializeToString(), *records[6:]]:
-            writer.write(record)
+    write_examples(path, [*records[:5], make_example(digit=1), *records[6:]])
     with pytest.raises(
         TrainingError, match=rf"examples: {path}, record 5 does not match the schema: feature 'pixels' has no value"
     ):

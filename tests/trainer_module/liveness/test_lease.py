@@ -92,7 +92,7 @@ def test_a_chief_that_nobody_follows_saves_and_leaves(cluster, forked_trainings,
 def test_processes_whose_peers_have_no_machine_leave_when_nobody_follows(cluster, forked_trainings, tmp_path):
     """Until then they wait: a limit of their own would fail the training."""
     settings = (
-        "from tfx_distribute.trainer_module import timeouts; timeouts.CHIEF_COMES_SECONDS = 1.0; "
+        "from tfx_distribute.trainer_module import timeouts; "
         "timeouts.ABANDONED_SECONDS, timeouts.AFTER_CHIEF_SECONDS = 5.0, 2.0"
     )
     roles = ("ps", "chief")

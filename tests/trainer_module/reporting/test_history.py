@@ -4,11 +4,11 @@ import subprocess
 import sys
 
 from tfx_distribute.trainer_module.reporting import history
-from tfx_distribute.trainer_module.reporting.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def record(task="chief-0", time=10.0, started=1.0, **fields):
-    return HistoryRecord(time=time, task=task, attempt=f"try-{started:g}", started=started, phase="train", **fields)
+    return Progress("train", time=time, task=task, started=started, **fields)
 
 
 def write(folder, name, *lines):
@@ -27,12 +27,11 @@ def test_records_of_all_processes_in_order_of_time(tmp_path):
     assert history.read(str(tmp_path)) == records
 
 
-def test_lines_that_are_torn_or_of_other_versions(tmp_path):
+def test_lines_that_are_torn_or_have_other_keys(tmp_path):
     newer = json.loads(record(step=7).to_json()) | {"of_the_future": [1]}
-    older = {"time": 3.0, "task": "chief-0", "attempt": "a", "started": 1.0, "phase": "train"}
-    write(tmp_path, "a.jsonl", json.dumps(newer), json.dumps(older), '{"time": 5, "task": "chief-0"}', "[]", '{"time": 1')
+    write(tmp_path, "a.jsonl", json.dumps(newer), '{"time": 5, "task": "chief-0"}', "[]", '{"time": 1')
     (tmp_path / "history" / "b.jsonl").write_bytes(b"\xff\n" + record(step=9).to_json().encode())
-    assert [found.step for found in history.read(str(tmp_path))] == [0, 7, 9]
+    assert [found.step for found in history.read(str(tmp_path))] == [7, 9]
     assert history.read(str(tmp_path / "missing")) == []
 
 

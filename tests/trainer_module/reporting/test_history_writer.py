@@ -3,16 +3,13 @@ import time
 import pytest
 
 from tfx_distribute.trainer_module.errors import PreemptedError
-from tfx_distribute.trainer_module.job.cluster import TRY, ClusterTask
 from tfx_distribute.trainer_module.reporting import history, history_writer
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 
-WORKER = ClusterTask("worker", 1)
-
 
 def write(folder, error, reports):
-    reporter = Reporter(str(folder / "progress"))
-    with history_writer.writing(reporter, str(folder / "run"), WORKER):
+    reporter = Reporter(str(folder / "progress"), "worker-1")
+    with history_writer.writing(reporter, str(folder / "run")):
         for progress in reports:
             reporter.report(progress)
         if error:
@@ -30,34 +27,20 @@ def write(folder, error, reports):
         ),
     ],
 )
-def test_a_try_that_ends_early_says_why(tmp_path, monkeypatch, error, phase, message):
-    monkeypatch.setenv(TRY, "first")
+def test_a_try_that_ends_early_says_why(tmp_path, error, phase, message):
     with pytest.raises(type(error)):
         write(tmp_path, error, [Progress("start"), Progress("train", 9, 20, seconds={"input": 1.0})])
     *_, last = records = history.read(str(tmp_path / "run"))
     assert [record.phase for record in records] == ["start", "train", phase]
-    assert {(record.task, record.attempt) for record in records} == {("worker-1", "first")}
+    assert len({(record.task, record.started) for record in records}) == 1
     assert (last.step, last.train_steps, last.message) == (9, 20, message)
     assert history.time_use(records).processes[0].seconds == {"input": 1.0}
-
-
-def test_reports_that_follow_each_other_closely_are_left_out(tmp_path):
-    steps = [Progress("train", step, 20) for step in range(5)]
-    write(tmp_path, None, [*steps, Progress("train", 5, 20, message="saved"), Progress("done", 20, 20)])
-    assert [record.step for record in history.read(str(tmp_path / "run"))] == [0, 5, 20]
 
 
 def test_a_folder_that_cannot_be_written_does_not_end_the_training(tmp_path):
     (tmp_path / "run").write_text("a file")
     write(tmp_path, None, [Progress("start"), Progress("done")])
     assert history.read(str(tmp_path / "run")) == []
-
-
-@pytest.fixture
-def writer(tmp_path):
-    writer = history_writer.HistoryWriter(str(tmp_path), WORKER)
-    yield writer
-    writer.close()
 
 
 def until(condition):
@@ -83,16 +66,18 @@ def test_an_error_that_has_no_text(tmp_path):
     assert [record.phase for record in history.read(str(tmp_path / "run"))] == ["start"]
 
 
-def test_the_newest_line_is_flushed_though_no_other_follows(tmp_path, writer):
+def test_the_newest_line_is_flushed_though_no_other_follows(tmp_path):
+    writer = history_writer.HistoryWriter(str(tmp_path / "history"), "a.jsonl")
     writer._flush_seconds = 0.5
     for step in (1, 2):
         writer.add(Progress("train", step, message="saved"))
     until(lambda: [record.step for record in history.read(str(tmp_path))] == [1, 2])
+    writer.close()
 
 
 def test_nothing_piles_up_after_giving_up(tmp_path):
     (tmp_path / "run").write_text("a file")
-    writer = history_writer.HistoryWriter(str(tmp_path / "run"), WORKER)
+    writer = history_writer.HistoryWriter(str(tmp_path / "run"), "a.jsonl")
     until(lambda: not writer._thread.is_alive())
     writer.add(Progress("start"))
-    assert writer._records.empty()
+    assert writer._lines.empty()

@@ -17,5 +17,5 @@ def test_a_long_training_reports_more_rarely(tmp_path, monkeypatch):
             times.append(clock[0] - 1000.0)
         clock[0] += 0.25
     assert times[:4] == [0.0, 0.5, 1.0, 1.5]
-    assert max(later - earlier for earlier, later in itertools.pairwise(times)) == 5.0
-    assert (tmp_path / "progress").stat().st_size < 10e6
+    assert max(later - earlier for earlier, later in itertools.pairwise(times)) == 30.0
+    assert (tmp_path / "progress").stat().st_size < 3e6

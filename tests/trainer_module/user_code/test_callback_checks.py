@@ -14,43 +14,19 @@ from tfx_distribute.trainer_module.user_code import callbacks
 
 
 @pytest.mark.parametrize(
-    ("returned", "what"),
+    "returned",
     [
-        (None, "None"),
-        (tf.keras.callbacks.TerminateOnNaN, "the class TerminateOnNaN"),
-        (tf.keras.callbacks.TerminateOnNaN(), "<"),
-        ([tf.keras.callbacks.TerminateOnNaN], "the class TerminateOnNaN"),
-        ([tf.keras.callbacks.TerminateOnNaN(), "CSVLogger"], "'CSVLogger'"),
+        None,
+        "TerminateOnNaN",
+        tf.keras.callbacks.TerminateOnNaN,
+        tf.keras.callbacks.TerminateOnNaN(),
+        [tf.keras.callbacks.TerminateOnNaN],
+        [tf.keras.callbacks.TerminateOnNaN(), "CSVLogger"],
     ],
 )
-def test_callbacks_of_other_types_are_refused(returned, what):
-    with pytest.raises(
-        ConfigurationError, match=rf"module: callbacks returned {what}.*; return a list of callbacks, such as"
-    ):
+def test_callbacks_of_other_types_are_refused(returned):
+    with pytest.raises(ConfigurationError, match=r"^module: callbacks returned .*; return a list of callbacks, such as"):
         callbacks._as_list(returned)
-
-
-@pytest.mark.parametrize(
-    "callback",
-    [
-        tf.keras.callbacks.EarlyStopping(),
-        tf.keras.callbacks.ReduceLROnPlateau(),
-        tf.keras.callbacks.ModelCheckpoint("best.weights.h5", save_best_only=True, save_weights_only=True),
-    ],
-    ids=lambda callback: type(callback).__name__,
-)
-def test_callbacks_that_monitor_an_evaluation_need_one(callback):
-    name = type(callback).__name__
-    callbacks.check_monitors([callback], has_evaluation=True)
-    message = f"{name}, which monitors val_loss, but there is no split 'eval' .* write monitor='loss'"
-    with pytest.raises(ConfigurationError, match=message):
-        callbacks.check_monitors([callback], has_evaluation=False)
-
-
-def test_callbacks_that_monitor_no_evaluation_need_none():
-    each_epoch = tf.keras.callbacks.ModelCheckpoint("each.weights.h5", save_weights_only=True)
-    others = [each_epoch, tf.keras.callbacks.EarlyStopping("loss"), tf.keras.callbacks.TerminateOnNaN()]
-    callbacks.check_monitors(others, has_evaluation=False)
 
 
 @pytest.mark.parametrize("collect", [list, tuple, iter])

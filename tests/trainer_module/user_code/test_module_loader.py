@@ -139,7 +139,3 @@ def installed(tmp_path, monkeypatch):
 def test_installed_module_is_found_without_an_import(installed, capsys, name, file):
     assert module_loader.locate(name) == (file and installed / file)
     assert capsys.readouterr().out == ""
-
-
-def test_editable_install_is_found():
-    assert module_loader.locate("tfx_distribute.trainer_module.user_code.module_loader") == Path(module_loader.__file__)

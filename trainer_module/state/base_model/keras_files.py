@@ -1,8 +1,6 @@
 """Reads Keras files: `.keras` and `.weights.h5`."""
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
@@ -18,8 +16,7 @@ def read(path: str, model: tf.keras.Model) -> list[BaseWeight]:
     """Reads the weights of a Keras file.
 
     A `.keras` file may need the classes of the model. A `.weights.h5` file has weights
-    alone, and is loaded into a copy of the model. Raises ConfigurationError if Keras
-    cannot load the file.
+    alone, and is loaded into a copy of the model.
     """
     every = {type(layer) for _, layer in model_weights.iterate_layers(model)}
     classes = {each.__name__: each for each in every if each.__module__.partition(".")[0] not in ("keras", "tf_keras")}
@@ -32,26 +29,14 @@ def read(path: str, model: tf.keras.Model) -> list[BaseWeight]:
             copy.load_weights(local)
             return copy
 
-    # In a thread of its own, which is not in the scope of the strategy.
-    with _explaining(path), _copied(path) as local, ThreadPoolExecutor(1) as thread:
-        base = thread.submit(load, local).result()
-    return [BaseWeight(weight.path, weight.shape, weight.read) for weight in model_weights.list_weights(base)]
-
-
-@contextlib.contextmanager
-def _explaining(path: str) -> Iterator[None]:
     try:
-        yield
+        # In a thread of its own, which is not in the scope of the strategy.
+        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder, ThreadPoolExecutor(1) as thread:
+            local = f"{folder}/{path.rpartition('/')[2]}"
+            tf.io.gfile.copy(path, local)
+            base = thread.submit(load, local).result()
     except Exception as error:  # Keras raises what the code of a layer raises
         raise ConfigurationError(
             f"base_model: Keras cannot load {path}: {first_line(error)}; write another model, such as a SavedModel"
         ) from error
-
-
-@contextlib.contextmanager
-def _copied(path: str) -> Iterator[str]:
-    """Copies a file, which may be at an address, within the block."""
-    with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
-        local = f"{folder}/{path.rpartition('/')[2]}"
-        tf.io.gfile.copy(path, local)
-        yield local
+    return [BaseWeight(weight.path, weight.shape, weight.read) for weight in model_weights.list_weights(base)]

@@ -14,13 +14,8 @@ _CHUNK_BYTES = 1 << 20
 def find(path: str) -> str:
     """Finds the Keras file, or the folder of the SavedModel, of a base model.
 
-    ```python
-    find("serving/digits")  # "serving/digits/1795374096"
-    ```
-
-    `path` is the path or address of a Keras file, a SavedModel, a Model artifact, or a
-    folder with numbered SavedModels, of which the newest counts. Raises
-    ConfigurationError if it has no model whose weights can be read.
+    `path` is that of a Keras file, a SavedModel, a Model artifact, or a folder with
+    numbered SavedModels, of which the newest counts.
     """
     path = path.rstrip("/")
     if tf.io.gfile.exists(path):
@@ -48,9 +43,6 @@ def fingerprint(path: str) -> str:
 
     The index of a SavedModel has a checksum of each weight, so that large files need
     not be read. Keras files are read.
-
-    Raises:
-      ConfigurationError: The path has no model.
     """
     model = find(path)
     assets = f"{model}/assets"  # have the vocabularies

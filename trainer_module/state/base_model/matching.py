@@ -1,7 +1,7 @@
 """Pairs the weights of a base model with those of the model. Pure functions."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +23,7 @@ class BaseWeight:
 
 @dataclass(frozen=True)
 class Matches:
-    """The weights of a base model and of the model, in pairs and alone.
-
-    Weights in pairs may differ in shape.
-    """
+    """Weights in pairs, which may differ in shape, and those of one model only."""
 
     pairs: list[tuple[ModelWeight, BaseWeight]]
     only_model: list[ModelWeight]
@@ -36,19 +33,19 @@ class Matches:
 def match(base: Sequence[BaseWeight], weights: Sequence[ModelWeight], names: Sequence[str], automatic: set[str]) -> Matches:
     """Pairs weights by their names.
 
-    If automatic names, such as `dense_3`, count from other numbers, they are
-    renumbered; that counts if more weights correspond then. `names` are those of the
-    model's weights, as the base model has names; `automatic` are those that Keras would
-    give the model's layers, without numbers.
+    Automatic names, such as `dense_3`, may count from other numbers: they are also
+    paired by their order, which counts if more weights correspond then. `names` are
+    those of the model's weights, as the base model has names; `automatic` are those
+    that Keras would give the model's layers, without numbers.
     """
     base_names = [weight.name for weight in base]
     exact = _pair(base_names, names)
-    renumbered = _pair(renumber(base_names, automatic), renumber(names, automatic))
+    by_order = _pair(*([strip_number(name, automatic) for name in each] for each in (base_names, names)))
 
     def count_equal(pairs: dict[int, int]) -> int:
         return sum(weights[index].shape == base[other].shape for index, other in pairs.items())
 
-    pairs = max(exact, renumbered, key=count_equal)  # the first, if both are as good
+    pairs = max(exact, by_order, key=count_equal)  # the first, if both are as good
     taken = set(pairs.values())
     return Matches(
         [(weights[index], base[other]) for index, other in sorted(pairs.items())],
@@ -70,31 +67,15 @@ def describe_differences(matches: Matches) -> list[str]:
     return [*shown, f"and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else lines
 
 
-def renumber(paths: Iterable[str], automatic: set[str]) -> list[str]:
-    """Renumbers automatic names of layers from 0, in the order of their numbers.
+def strip_number(path: str, automatic: set[str]) -> str:
+    """Removes the numbers of automatic names of layers, such as `dense_3/kernel`.
 
     Keras counts the layers of a class over the whole process, so that the same model
     has other names if it is not the first one.
-
-    ```python
-    renumber(["dense_3/kernel", "dense_5/kernel"], {"dense"})
-    # ["dense/kernel", "dense_1/kernel"]
-    ```
     """
-    split = [path.split("/") for path in paths]
-    numbers: dict[tuple[str, ...], set[int]] = {}  # of the layers with the same name in the same layer
-    for parts in split:
-        for depth, name, number in _find_numbers(parts, automatic):
-            numbers.setdefault((*parts[:depth], name), set()).add(number)
-    renumbered = []
-    for parts in split:
-        new = list(parts)
-        for depth, name, number in _find_numbers(parts, automatic):
-            group = (*parts[:depth], name)
-            rank = sorted(numbers[group]).index(number)
-            new[depth] = f"{name}_{rank}" if rank else name
-        renumbered.append("/".join(new))
-    return renumbered
+    *layers, weight = path.split("/")
+    stripped = [name if (name := re.sub(r"_\d+$", "", layer)) in automatic else layer for layer in layers]
+    return "/".join([*stripped, re.sub(rf"^{_NAMELESS_WEIGHT}_\d+$", _NAMELESS_WEIGHT, weight)])
 
 
 def _pair(base_names: Sequence[str], names: Sequence[str]) -> dict[int, int]:
@@ -108,13 +89,3 @@ def _pair(base_names: Sequence[str], names: Sequence[str]) -> dict[int, int]:
             by_name.setdefault(name, ([], []))[side].append(index)
     equal = [indices for indices in by_name.values() if len(indices[0]) == len(indices[1])]
     return {index: other for indices, others in equal for index, other in zip(indices, others, strict=True)}
-
-
-def _find_numbers(parts: Sequence[str], automatic: set[str]) -> list[tuple[int, str, int]]:
-    """Returns depth, name and number of the parts of a path with automatic names."""
-    found = []
-    for depth, part in enumerate(parts):
-        name, number = re.sub(r"_\d+$", "", part), re.search(r"_(\d+)$", part)
-        if name == _NAMELESS_WEIGHT if depth == len(parts) - 1 else name in automatic:
-            found.append((depth, name, int(number[1]) if number else 0))
-    return found

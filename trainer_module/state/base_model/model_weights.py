@@ -23,7 +23,6 @@ class ModelWeight:
     Attributes:
       path: Path of its layer and its own name, such as `encoder/dense/kernel`.
       variable_name: Name of its TensorFlow variable, which may lack outer layers.
-      shape: Shape of the whole weight.
       parts: Its variables: one, unless it is divided along the first dimension.
     """
 
@@ -33,10 +32,7 @@ class ModelWeight:
     parts: list[Any]
 
     def assign(self, value: np.ndarray, strategy: Any) -> None:
-        """Gives the weight a value, on all replicas and parameter servers.
-
-        Call this in the strategy's scope, in every process that has the variable.
-        """
+        """Gives the weight a value; call this in each process that has it."""
         start = 0
         for variable in self.parts:
             part = value[start : start + variable.shape[0]] if len(self.parts) > 1 else value

@@ -32,12 +32,7 @@ def name_weights(model: tf.keras.Model) -> None:
 def read(folder: str) -> tuple[list[BaseWeight], bool]:
     """Reads the names and shapes of a SavedModel's weights.
 
-    Returns:
-      The weights, and True if their names are paths, or False if they are names of
-      variables.
-
-    Raises:
-      ConfigurationError: It cannot be read, or does not list its weights.
+    Also returns True if their names are paths, False if they are those of variables.
     """
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:

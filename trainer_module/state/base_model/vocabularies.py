@@ -24,7 +24,6 @@ class Vocabularies:
     """The entries that the rows of a weight belong to.
 
     Attributes:
-      file: Name of the file that has them.
       old: Entries of the base model's weight.
       new: Entries of the model's weight.
       first: Row of the first entry, in both.
@@ -58,8 +57,7 @@ class Vocabularies:
 
         Rows are what the weight has along `axis`. Those before and after the rows of
         the vocabulary, for padding and for entries outside of it, are taken over one by
-        one. Raises ConfigurationError if the weight has fewer rows than its vocabulary
-        has entries.
+        one.
         """
         rows, value = np.moveaxis(initial.copy(), axis, 0), np.moveaxis(value, axis, 0)
         old_end, new_end = self.first + len(self.old), self.first + len(self.new)
@@ -81,10 +79,7 @@ def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) 
     """Reads a vocabulary of the base model and of the training's transform.
 
     `rule` is a value of `WarmStart.vocabularies`. The assets in the folder `base_model`
-    hold its vocabularies. `transform_output` is None without a transform.
-
-    Raises:
-      ConfigurationError: One of them has no such vocabulary.
+    hold its vocabularies.
     """
     name, first = (rule, 0) if isinstance(rule, str) else next(iter(rule.items()))
     try:
@@ -104,11 +99,7 @@ def read(rule: str | Mapping[str, int], base_model: str, transform_output: Any) 
 
 
 def find_reordered(base_model: str, transform_output: Any, named: Collection[str]) -> list[str]:
-    """Returns the files of vocabularies whose order has changed since the base model.
-
-    Those of the base model are in the assets of its folder. `named` are files that are
-    left out. `transform_output` is None without a transform.
-    """
+    """Returns the files, but for `named`, whose order differs from the base model's."""
     old_assets = f"{base_model}/assets"
     if transform_output is None or not tf.io.gfile.isdir(old_assets):
         return []

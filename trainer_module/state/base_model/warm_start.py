@@ -22,13 +22,7 @@ from tfx_distribute.trainer_module.state.base_model import (
 
 
 def freeze(model: tf.keras.Model, patterns: Sequence[str]) -> None:
-    """Freezes the layers that patterns match.
-
-    Call this before the optimizer makes variables for the layers.
-
-    Raises:
-      ConfigurationError: A pattern matches no layer, or the model has none yet.
-    """
+    """Freezes the layers that patterns match, before the optimizer makes variables."""
     layers = list(model_weights.iterate_layers(model)) if patterns else []
     for pattern in patterns:
         matching_layers = [layer for path, layer in layers if matches(pattern, path)]
@@ -48,10 +42,7 @@ def apply(
 
     Call this in the strategy's scope in every process that has the model's variables,
     when they exist and before a saved state is restored. `optimizer` is the model's, if
-    it has variables already, and `transform_output` is None without a transform.
-
-    Raises:
-      ConfigurationError: The base model is missing, or does not fit the model.
+    it has variables already.
     """
     if not job.base_model:
         return None

@@ -130,6 +130,7 @@ def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
     assert "the last words" in message
     assert "ZeroDivisionError: worker's own mistake (TPU_LOAD_LIBRARY=0)" in message, "no driver of TPUs is loaded"
     assert len(message.splitlines()) <= log_tail.LAST_LINES + 1
+    assert not any("restart" in message for message in cluster.messages())
     assert children(cluster.server.pid) == []
 
 

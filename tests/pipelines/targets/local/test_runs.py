@@ -14,7 +14,7 @@ from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.report.data import Curve
 from tfx_distribute.pipelines.targets.local import commands, comparison, report, runs
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.reporting.history import HistoryRecord
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 State = proto.Execution
 OLD, FIRST, SECOND = "20260130-120000-000000", "20260131-120000-000000", "20260131-130000-000000"
@@ -278,9 +278,7 @@ def test_report_of_a_training_that_was_killed(store):
     execution = store.last_execution
     history = store.root / "artifacts" / "Trainer" / "model_run" / str(execution) / "history"
     history.mkdir(parents=True)
-    record = HistoryRecord(
-        "epoch", 45, metrics={"loss": 0.5}, seconds={"compute": 2.0}, time=1.0, task="chief-0", attempt="a", started=0.0
-    )
+    record = Progress("epoch", 45, metrics={"loss": 0.5}, seconds={"compute": 2.0}, time=1.0, task="chief-0")
     (history / "chief-0-1.jsonl").write_text(record.to_json())
     run = runs.find([store.root], SECOND)
     made = report.make(run)

@@ -48,13 +48,31 @@ def assert_equal(values: dict[str, np.ndarray], expected: dict[str, np.ndarray])
         np.testing.assert_array_equal(values[path], expected[path], err_msg=path)
 
 
+WRITES = """
+import os
+import tensorflow as tf
+from model import build_model
+
+class Write(tf.keras.callbacks.Callback):
+    def on_train_end(self, logs=None):
+        for name in ("base.keras", "base.weights.h5"):
+            path = os.path.join(os.path.dirname(__file__), name)
+            (self.model.save_weights if "weights" in name else self.model.save)(path)
+
+def callbacks(context):
+    return [Write()]
+"""
+
+
 @pytest.fixture(scope="module")
 def bases(tmp_path_factory, digits, fork_server, keras_3_server) -> dict[int, Path]:
-    """Returns a trained SavedModel of each generation of Keras."""
+    """Returns a SavedModel of each generation of Keras, next to Keras files of it."""
     folders = {}
     for keras_version, server in ((2, fork_server), (3, keras_3_server)):
         cluster = digits_cluster(tmp_path_factory.mktemp(f"base-{keras_version}"), digits, server).exporting()
-        cluster.train(training_options=TrainingOptions(64, epochs=3, keras_version=keras_version))
+        (cluster.folder / f"writes_{keras_version}.py").write_text(WRITES)
+        module = UserModule(f"writes_{keras_version}.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
+        cluster.train(training_options=TrainingOptions(64, epochs=3, keras_version=keras_version), module=module)
         folders[keras_version] = cluster.model
     return folders
 
@@ -77,16 +95,17 @@ def callbacks(context):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "keras_version"),
+    ("strategy", "keras_version", "file"),
     [
-        ("multi_worker_mirrored", 2),
-        ("multi_worker_mirrored", 3),
-        ("central_storage", 2),
-        ("parameter_server", 2),
-        ("model_parallel", 2),
+        ("multi_worker_mirrored", 2, "base.keras"),
+        ("multi_worker_mirrored", 3, "model"),
+        ("central_storage", 2, "model"),
+        ("parameter_server", 2, "model"),
+        ("model_parallel", 2, "model"),
+        ("model_parallel", 2, "base.weights.h5"),
     ],
 )
-def test_every_strategy_starts_from_a_saved_model(cluster, request, bases, strategy, keras_version):
+def test_every_strategy_starts_from_a_trained_model(cluster, request, bases, strategy, keras_version, file):
     """A training with learning rate 0 exports the base model's weights, bit by bit.
 
     Also reads them whole, as rows of a vocabulary are before some of them are replaced.
@@ -98,7 +117,7 @@ def test_every_strategy_starts_from_a_saved_model(cluster, request, bases, strat
         SHAPES[strategy],
         TrainingOptions(16, train_steps=1, keras_version=keras_version),
         module=UserModule("reads.build_model", (str(cluster.folder), str(EXAMPLES / "digits"))),
-        base_model=str(bases[keras_version]),
+        base_model=str(bases[keras_version].with_name(file)),
         hparams=STILL,
     )
     assert result.warm_start == WarmStartResult(weights_taken=6, weights_skipped=0)
@@ -106,75 +125,6 @@ def test_every_strategy_starts_from_a_saved_model(cluster, request, bases, strat
     expected = weights_of(bases[keras_version])
     assert_equal(weights_of(cluster.model), expected)
     assert_equal(dict(np.load(cluster.folder / "read.npz")), expected)
-
-
-WRITES = """
-import os
-import tensorflow as tf
-from model import build_model
-
-class Write(tf.keras.callbacks.Callback):
-    def on_train_end(self, logs=None):
-        for name in ("base.keras", "base.weights.h5"):
-            path = os.path.join(os.path.dirname(__file__), name)
-            (self.model.save_weights if "weights" in name else self.model.save)(path)
-
-def callbacks(context):
-    return [Write()]
-"""
-
-
-@pytest.fixture(scope="module")
-def keras_files(tmp_path_factory, digits, fork_server) -> tuple[Path, dict[str, np.ndarray]]:
-    """Returns a folder with Keras files of a trained model, and its weights."""
-    cluster = digits_cluster(tmp_path_factory.mktemp("keras-files"), digits, fork_server).exporting()
-    (cluster.folder / "writes.py").write_text(WRITES)
-    module = UserModule("writes.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    cluster.train(training_options=TrainingOptions(64, epochs=3), module=module)
-    return cluster.folder, weights_of(cluster.model)
-
-
-@pytest.mark.parametrize(
-    ("name", "strategy"), [("base.keras", "multi_worker_mirrored"), ("base.weights.h5", "model_parallel")]
-)
-def test_strategies_start_from_keras_files(cluster, keras_files, strategy, name):
-    folder, expected = keras_files
-    options = TrainingOptions(16, train_steps=1)
-    result = cluster.train(SHAPES[strategy], options, base_model=str(folder / name), hparams=STILL)
-    assert result.warm_start == WarmStartResult(weights_taken=6, weights_skipped=0)
-    assert_equal(weights_of(cluster.model), expected)
-
-
-NEW_HEAD = """
-import tensorflow as tf
-
-def build_model(context):
-    pixels = tf.keras.Input((64,), name="pixels")
-    hidden = tf.keras.layers.Dense(64, activation="relu")(pixels)
-    hidden = tf.keras.layers.Dense(64, activation="relu")(hidden)
-    wide = tf.keras.layers.Dense(32, activation="relu", name="wide")(hidden)
-    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10, activation="softmax", name="head")(wide))
-    model.compile(tf.keras.optimizers.Adam(0.002), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-"""
-
-
-def test_new_layers_are_trained_on_frozen_ones(cluster, bases):
-    (cluster.folder / "new_head.py").write_text(NEW_HEAD)
-    module = UserModule("new_head.build_model", (str(cluster.folder),))
-    result = cluster.train(
-        replace(SHAPES["model_parallel"], layout_rules="dense/kernel = unsharded, model"),
-        TrainingOptions(16, epochs=4),
-        module=module,
-        base_model=str(bases[2]),
-        warm_start=WarmStart(freeze=["dense", "dense_1"], mismatch="skip"),
-    )
-    assert result.warm_start == WarmStartResult(weights_taken=4, weights_skipped=4)
-    assert result.metrics["val_accuracy"] > 0.8
-    base, tuned = weights_of(bases[2]), weights_of(cluster.model)
-    for path in ("dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"):
-        np.testing.assert_array_equal(tuned[path], base[path], err_msg=path)
-    assert tuned["head/kernel"].shape == (32, 10)
 
 
 STOPS_ONCE = """

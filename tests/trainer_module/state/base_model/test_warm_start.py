@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
-from tfx_distribute.trainer_module.state.base_model import location, saved_models, vocabularies, warm_start
+from tfx_distribute.trainer_module.state.base_model import location, model_weights, saved_models, vocabularies, warm_start
 
 FAKES = Path(__file__).resolve().parents[3] / "fakes"
 
@@ -168,6 +168,13 @@ def test_moving_averages_start_from_the_base_model(base):
         np.testing.assert_array_equal(average.numpy(), variable.numpy())
 
 
+def save(model: tf.keras.Model, folder: Path, words: str) -> None:
+    """Saves a base model with a vocabulary."""
+    model.save(folder, save_format="tf")
+    (folder / "assets").mkdir(exist_ok=True)
+    (folder / "assets" / "words_file").write_text(words)
+
+
 def write_transform(folder: Path, words: str) -> tft.TFTransformOutput:
     """Writes the vocabulary of a transform graph."""
     assets = folder / "transform_fn" / "assets"
@@ -181,9 +188,7 @@ def write_transform(folder: Path, words: str) -> tft.TFTransformOutput:
 def test_rows_of_a_vocabulary_move_with_their_entries(tmp_path):
     """New entries keep their initial rows; those after the vocabulary move too."""
     old = make_model(5, rows=4)  # a b c and one for other words
-    old.save(tmp_path / "old", save_format="tf")
-    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
-    (tmp_path / "old" / "assets" / "words_file").write_text("a\nb\nc\n")
+    save(old, tmp_path / "old", "a\nb\nc\n")
     transform_output = write_transform(tmp_path / "new", "c\nd\na\ne\nb\n")
     model = make_model(5, rows=7)  # and two for other words
     initial = weights(model)["words/embeddings"]
@@ -199,9 +204,7 @@ def test_outputs_of_classes_move_with_them(tmp_path):
     """Also where the hidden layer has as many units as there are classes."""
     old = make_model(2, rows=4)
     old.layers[-1].bias.assign([1.0, 2.0])
-    old.save(tmp_path / "old", save_format="tf")
-    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
-    (tmp_path / "old" / "assets" / "words_file").write_text("yes\nno\n")
+    save(old, tmp_path / "old", "yes\nno\n")
     transform_output = write_transform(tmp_path / "new", "no\nyes\n")
     model = make_model(2, rows=4)
     result = start(model, tmp_path / "old", transform_output, vocabularies={"head": "words"})
@@ -213,9 +216,7 @@ def test_outputs_of_classes_move_with_them(tmp_path):
     assert start(model, tmp_path / "old", transform_output).reordered == ["words_file"], "it is not named"
     assert start(model, tmp_path / "old", write_transform(tmp_path / "same", "yes\nno\nmaybe\n")).reordered == []
     wide = make_model(5, rows=4)
-    wide.save(tmp_path / "wide", save_format="tf")
-    (tmp_path / "wide" / "assets").mkdir(exist_ok=True)
-    (tmp_path / "wide" / "assets" / "words_file").write_text("a\nb\nc\n")
+    save(wide, tmp_path / "wide", "a\nb\nc\n")
     with pytest.raises(
         ConfigurationError, match=r"3 entries .* and 2 now; no weight that 'hidden0' matches .*: hidden0/kernel"
     ):
@@ -225,9 +226,7 @@ def test_outputs_of_classes_move_with_them(tmp_path):
 def test_rows_may_start_after_those_for_padding(tmp_path):
     """A model that looks up `ids + 1` has the first entry in row 1."""
     old = make_model(5, rows=5)  # padding, a b c and one for other words
-    old.save(tmp_path / "old", save_format="tf")
-    (tmp_path / "old" / "assets").mkdir(exist_ok=True)
-    (tmp_path / "old" / "assets" / "words_file").write_text("a\nb\nc\n")
+    save(old, tmp_path / "old", "a\nb\nc\n")
     transform_output = write_transform(tmp_path / "new", "c\nd\na\n")
     model = make_model(5, rows=5)
     initial = weights(model)["words/embeddings"]
@@ -264,19 +263,140 @@ def test_vocabularies_that_are_not_there_are_refused(tmp_path):
             start(make_model(5, rows=7), tmp_path / "old", transform_output, vocabularies={"words": name})
 
 
-def test_layers_of_both_directions_are_renumbered(tmp_path):
+def set_noise(model: tf.keras.Model) -> None:
+    generator = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign(generator.uniform(0.5, 1.0, weight.shape))
+
+
+def make_crossed_model() -> tf.keras.Model:
+    """Returns a model whose equal layers are made in another order than used."""
+    inputs = tf.keras.Input((6,), name="x")
+    last, first = tf.keras.layers.Dense(6), tf.keras.layers.Dense(6)
+    model = tf.keras.Model({"x": inputs}, last(first(inputs)))
+    model.compile("adam", "mse")
+    return model
+
+
+@pytest.mark.parametrize("name", ["x.keras", "x.weights.h5"])
+def test_equal_layers_keep_their_weights(tmp_path, name):
+    tf.keras.backend.clear_session()
+    base = make_crossed_model()
+    set_noise(base)
+    base.save_weights(tmp_path / name) if "weights" in name else base.save(tmp_path / name)
+    tf.keras.backend.clear_session()
+    for _ in range(3):
+        make_crossed_model()
+    model = make_crossed_model()
+    assert start(model, tmp_path / name).weights_taken == 4
+    example = {"x": np.arange(6.0, dtype="float32")[None]}
+    np.testing.assert_array_equal(model(example), base(example))
+
+
+@pytest.mark.parametrize("name", ["x.keras", "x.weights.h5"])
+def test_optimizer_starts_from_scratch(tmp_path, name):
     def make():
-        layers = tf.keras.layers
-        inputs = tf.keras.Input((6, 1), name="x")
-        hidden = layers.Bidirectional(layers.SimpleRNN(2, return_sequences=True))(inputs)
-        model = tf.keras.Model({"x": inputs}, layers.Bidirectional(layers.SimpleRNN(2))(hidden))
+        inputs = tf.keras.Input((6,), name="x")
+        model = tf.keras.Model({"x": inputs}, tf.keras.layers.Dense(2, name="head")(inputs))
+        model.compile(tf.keras.optimizers.Adam(0.5), "mse")
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    base = make()
+    base.fit({"x": np.ones((4, 6))}, np.ones((4, 2)), verbose=0)
+    base.optimizer.learning_rate = 0.125
+    base.save_weights(tmp_path / name) if "weights" in name else base.save(tmp_path / name)
+    model = make()
+    assert start(model, tmp_path / name).weights_taken == 2
+    np.testing.assert_array_equal(model.get_layer("head").kernel, base.get_layer("head").kernel)
+    assert (model.optimizer.iterations.numpy(), float(model.optimizer.learning_rate)) == (0, 0.5)
+    assert not any(np.any(variable) for variable in model.optimizer.variables[2:])
+
+
+class Doubled(tf.keras.layers.Layer):
+    """A layer of the user's that is not registered with Keras."""
+
+    def build(self, input_shape):
+        self.factor = self.add_weight(name="factor", shape=(1,), initializer="ones")
+
+    def call(self, inputs):
+        return inputs * self.factor
+
+
+def test_classes_of_the_model_are_known(tmp_path):
+    def make():
+        inputs = tf.keras.Input((6,), name="x")
+        model = tf.keras.Model({"x": inputs}, Doubled(name="doubled")(inputs))
         model.compile("adam", "mse")
         return model
 
     base = make()
-    saved_models.name_weights(base)
-    base.save(tmp_path / "base", save_format="tf")
+    set_noise(base)
+    base.save(tmp_path / "x.keras")
     model = make()
-    assert start(model, tmp_path / "base").weights_taken == 12
-    for weight, original in zip(model.weights, base.weights, strict=True):
-        np.testing.assert_array_equal(weight, original, err_msg=weight.name)
+    assert start(model, tmp_path / "x.keras").weights_taken == 1
+    np.testing.assert_array_equal(model.weights[0], base.weights[0])
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path):
+    make_crossed_model().save_weights(tmp_path / "x.weights.h5")
+    inputs = tf.keras.Input((6,), name="x")
+    other = tf.keras.Model({"x": inputs}, tf.keras.layers.Dense(2)(inputs))
+    other.compile("adam", "mse")
+    with pytest.raises(ConfigurationError, match="base_model: Keras cannot load .*x.weights.h5: "):
+        start(other, tmp_path / "x.weights.h5")
+
+
+def test_vocabularies_are_no_weights(tmp_path):
+    lookup = tf.keras.layers.StringLookup()
+    lookup.adapt(["a", "b"])
+    layers = [tf.keras.Input((1,), dtype=tf.string), lookup, tf.keras.layers.Embedding(4, 2, name="words")]
+    model = tf.keras.Sequential(layers)
+    assert [weight.path for weight in model_weights.list_weights(model)] == ["words/embeddings"]
+    saved_models.name_weights(model)
+    model.save(tmp_path / "model", save_format="tf")
+    assert [weight.name for weight in saved_models.read(str(tmp_path / "model"))[0]] == ["words/embeddings"]
+    np.testing.assert_array_equal(tf.saved_model.load(tmp_path / "model")(tf.constant([["b"]])), model(tf.constant([["b"]])))
+
+
+def make_model_with_adapted_layers(words: list[str], numbers: np.ndarray) -> tf.keras.Model:
+    """Returns a model with layers whose state has as many entries as their data."""
+    layers = tf.keras.layers
+    text, number = tf.keras.Input((1,), name="text", dtype=tf.string), tf.keras.Input((1,), name="number")
+    adapted = [
+        layers.TextVectorization(output_mode="tf_idf", max_tokens=9),
+        layers.StringLookup(),
+        layers.Discretization(num_bins=4),
+    ]
+    for layer, data in zip(adapted, (words, words, numbers), strict=True):
+        layer.adapt(data)
+    vectorization, lookup, discretization = adapted
+    embedded = [layers.Embedding(9, 3)(lookup(text)), layers.Embedding(4, 3)(discretization(number))]
+    features = layers.Concatenate()([vectorization(text), *map(layers.Flatten(), embedded)])
+    model = tf.keras.Model({"text": text, "number": number}, layers.Dense(2, name="head")(features))
+    model.compile("adam", "mse")
+    return model
+
+
+@pytest.mark.parametrize("kind", ["saved_model", "export", "x.keras"])
+def test_state_of_adapted_layers_is_that_of_build_model(tmp_path, kind):
+    """As their vocabularies; Keras does not know how large it is before it is read."""
+    tf.keras.backend.clear_session()
+    base = make_model_with_adapted_layers(["a b", "b c"], np.arange(30.0)[:, None])
+    path = str(tmp_path / kind)
+    if kind == "export":
+        base.export(path)
+    else:
+        base.save(path, **({"save_format": "tf"} if kind == "saved_model" else {}))
+    tf.keras.backend.clear_session()
+    model = make_model_with_adapted_layers(["b d", "d f", "d", "d b"], np.arange(70.0)[:, None] * 3)
+    adapted = [layer for layer in model.layers if hasattr(layer, "adapt")]
+    before = [np.asarray(layer([["d"]] if hasattr(layer, "get_vocabulary") else [[100.0]])) for layer in adapted]
+    result = start(model, path)
+    assert (result.weights_taken, result.weights_skipped) == (4, 0)
+    for name in ("embedding", "embedding_1", "head"):
+        for weight, value in zip(model.get_layer(name).get_weights(), base.get_layer(name).get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, value)
+    after = [np.asarray(layer([["d"]] if hasattr(layer, "get_vocabulary") else [[100.0]])) for layer in adapted]
+    assert len(adapted) == 3
+    np.testing.assert_equal(after, before)

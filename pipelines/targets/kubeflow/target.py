@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.pipeline import Notify
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
 
@@ -139,12 +139,12 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         settings: "KubeflowSettings",
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
-        spec: "PipelineSpec | None" = None,
+        notify: "Notify | None" = None,
     ) -> Package:
         """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
         from tfx_distribute.pipelines.targets.kubeflow import compiler
 
-        return compiler.compile_pipeline(pipeline, settings, resources, defaults, spec)
+        return compiler.compile_pipeline(pipeline, settings, resources, defaults, notify)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

@@ -66,4 +66,4 @@ def test_addresses_that_no_secret_sets(tmp_path):
 def test_a_component_with_its_name(package, file):
     spec = loader.load(file)
     with pytest.raises(ConfigurationError, match="give the component another id"):
-        exit_step.add(package.pipeline, spec, spec.notify, KubeflowTarget(spec).settings)
+        exit_step.add(package.pipeline, spec.notify, KubeflowTarget(spec).settings)

@@ -18,7 +18,7 @@ from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import Notify
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
-from tfx_distribute.pipelines.targets.kubeflow import exit_step, pods, trainer_settings
+from tfx_distribute.pipelines.targets.kubeflow import exit_step, pods, training
 from tfx_distribute.pipelines.targets.kubeflow.machines import Document, make_machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.target import Package
@@ -71,8 +71,8 @@ def compile_pipeline(
         settings.image,
         resources,
         defaults,
-        functools.partial(trainer_settings.launcher, name, resources, settings),
-        trainer_settings.checkpoint_dir(name, settings),
+        functools.partial(training.launcher, name, resources, settings),
+        training.checkpoint_dir(name, settings),
         for_kubeflow=True,
     )
     compiled = {**by_tfx.job["pipelineSpec"], "defaultPipelineRoot": settings.pipeline_root}

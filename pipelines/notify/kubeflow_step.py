@@ -33,6 +33,7 @@ MAX_RUNS = 100  # of which one may be the last run of the pipeline
 # Where kfp's documentation has a pod's token for the API of an installation for several
 # users.
 TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
+VALIDATOR = "ExampleValidator"  # the step that rejects data
 _DONE = ("COMPLETE", "CACHED")  # states of steps
 _FAILED = ("FAILED", "ERROR")  # states of runs
 _FINAL = (*_FAILED, "SUCCEEDED", "SKIPPED", "CANCELED")
@@ -47,7 +48,6 @@ class Settings:
       urls: Name of the environment variable with the addresses.
       when: Outcomes to send a notification for.
       steps: Names of the steps, without this one.
-      validator: Name of the step that rejects data.
       api_service: `host:port` of the API server.
       metadata_service: `host:port` of the metadata store.
       page: Address of the user interface; empty if unknown.
@@ -57,7 +57,6 @@ class Settings:
     urls: str
     when: Sequence[str]
     steps: Sequence[str]
-    validator: str
     api_service: str
     metadata_service: str
     page: str = ""
@@ -113,7 +112,7 @@ def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, st
     failed = [name for name, state in unfinished.items() if state == "FAILED"]
     started = [name for name, state in unfinished.items() if state]
     if failed:
-        return "stopped" if failed[0] == settings.validator else "failed", f"{failed[0]}: its log says why"
+        return "stopped" if failed[0] == VALIDATOR else "failed", f"{failed[0]}: its log says why"
     if started:
         return "failed", f"{started[0]}: its pod ended without reporting a result"
     return "failed", f"not started: {', '.join(unfinished)}; the page of the run says why"

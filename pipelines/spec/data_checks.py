@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 from tfx_distribute.components.example_gen import spans
-from tfx_distribute.components.example_gen.files import open_file
 from tfx_distribute.components.example_gen.formats import FORMATS
 from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError
 from tfx_distribute.pipelines.spec.files import FileError, read_text
@@ -12,7 +11,6 @@ from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Pipelin
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 _GLOB_CHARACTERS = "*?[\\"
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def check_data(spec: PipelineSpec) -> None:
@@ -25,10 +23,6 @@ def check_data(spec: PipelineSpec) -> None:
     try:
         files = [file for path in choose_spans(spec.data).paths for file in data_format.list_files(path)]
         columns = data_format.columns([files], spec.data.has_spans and spec.data.missing == "skip")
-        if columns is None:
-            for file in files:
-                _check_first_record(file)
-            return
     except OSError as error:
         raise ConfigurationError(f"data.{source}: cannot read {error.filename}: {error.strerror}") from error
     except DataError as error:
@@ -37,7 +31,7 @@ def check_data(spec: PipelineSpec) -> None:
         raise ConfigurationError(f"data.{source}: {error}{hint}") from error
     targets = spec.trainer.target_features() if spec.transform is None else {}
     for name, key in {**dict.fromkeys(spec.data.require, "data.require"), **targets}.items():
-        if name not in columns:
+        if columns is not None and name not in columns:
             raise ConfigurationError(f"{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
 
 
@@ -96,20 +90,3 @@ def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
     if Path(source).is_file():
         return str(Path(source).parent), Path(source).name
     return source, ALL_FILES
-
-
-def _check_first_record(file: str) -> None:
-    """Checks that a TFRecord file begins with a record.
-
-    A record is preceded by its length (8 bytes) and a checksum of the length (4 bytes),
-    and followed by a checksum of its content (4 bytes).
-    """
-    size = os.path.getsize(file)
-    with open_file(file) as stream:
-        header = stream.read(12)
-    if not header:
-        raise DataError(f"{file} is empty")
-    if not file.endswith(".gz") and (size < 16 or int.from_bytes(header[:8], "little") > size - 16):
-        if header.startswith(_GZIP_MAGIC):
-            raise DataError(f"{file} is gzipped; give it a name that ends in .gz")
-        raise DataError(f"{file} is not a TFRecord file, or ends in the middle of a record")

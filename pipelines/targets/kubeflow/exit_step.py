@@ -26,7 +26,6 @@ def add(pipeline: Document, notify: Notify, settings: KubeflowSettings) -> None:
         urls=notify.urls,
         when=notify.when,
         steps=sorted(name for name, _, executor in pipeline_ir.iterate_steps(pipeline) if "container" in executor),
-        validator="ExampleValidator",
         api_service=settings.api_service,
         metadata_service=settings.metadata_service,
         page=settings.host or "",

@@ -1,8 +1,6 @@
 """Tests that `validate` refuses exactly those data files that cannot be read."""
 
-import gzip
 import os
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,23 +84,6 @@ def test_parquet_files_are_looked_into(project):
     assert (code, output.count("\n")) == (2, 1), output
     assert "Error: data.parquet: " in output
     assert "data/b is not a Parquet file" in output
-
-
-def test_text_is_not_taken_for_records(project):
-    write_pipeline(project, "tfrecord")
-    (project / "data" / "a").write_text("this is text, not records")
-    code, output = validate(project)
-    assert (code, "data/a is not a TFRecord file" in output) == (2, True)
-
-
-RECORD = struct.pack("<QI", 5, 0) + b"12345" + bytes(4)
-
-
-def test_gzipped_records_need_the_name(project):
-    write_pipeline(project, "tfrecord")
-    (project / "data" / "a").write_bytes(gzip.compress(RECORD))
-    code, output = validate(project)
-    assert (code, "data/a is gzipped; give it a name that ends in .gz" in output) == (2, True), output
 
 
 @pytest.mark.parametrize(("missing", "code"), [("skip", 0), ("fail", 2)])

@@ -5,7 +5,7 @@ import json
 import pytest
 from compiled_for_kubeflow import TARGET, compiled, project
 
-from tfx_distribute.pipelines.notify.kubeflow_step import Settings
+from tfx_distribute.pipelines.notify.kubeflow_step import VALIDATOR, Settings
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.targets.kubeflow import exit_step
 from tfx_distribute.pipelines.targets.kubeflow.target import KubeflowTarget
@@ -49,7 +49,7 @@ def test_it_knows_what_to_tell_and_gets_the_addresses_from_the_secret(package, f
     _, _, _, text = executors["notify_executor"]["container"]["args"]
     settings = Settings(**json.loads(text))
     assert (settings.pipeline, settings.urls, settings.when) == ("digits", "NOTIFY_URLS", ["failed"])
-    assert settings.validator in settings.steps
+    assert VALIDATOR in settings.steps
     tasks = package.pipeline["components"]["exit-handler-1"]["dag"]["tasks"]
     assert set(settings.steps) == {name for name in tasks if not name.endswith("-import")}  # which has no container
     config = package.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["notify_executor"]

@@ -4,8 +4,6 @@ import ipaddress
 import socket
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import certificates
 import pytest
@@ -104,16 +102,3 @@ def test_the_command_of_the_launcher_is_that_of_the_parent():
         [sys.executable, "-c", launcher, *arguments], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == f"{[launcher, *arguments[:3]]}\n"
-
-
-def test_a_store_that_starts_again(monkeypatch):
-    monkeypatch.setattr(timeouts, "RETRY_SECONDS", 0.2)
-    port = free_port()
-    with ThreadPoolExecutor() as threads:
-        answer = threads.submit(find, f"127.0.0.1:{port}")
-        time.sleep(1)
-        assert not answer.done()
-        with MetadataService(port) as service:
-            record(service, "s3://b/1")
-            assert answer.result(timeout=60) in ([], ["s3://b/1"]), "it may ask before the model is there"
-            assert find(service.address) == ["s3://b/1"]

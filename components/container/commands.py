@@ -4,10 +4,12 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
+from ml_metadata.proto import metadata_store_pb2
+from tfx.components.evaluator import constants as evaluator_constants
 from tfx.components.example_gen import driver as example_gen_driver
 from tfx.components.example_gen import utils as example_gen_utils
 from tfx.dsl.components.base import base_beam_executor, base_executor
@@ -17,8 +19,8 @@ from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
 from tfx_distribute.components.beam import caches, deep_copy, direct_runner
-from tfx_distribute.components.container import executor_io, kubeflow_services, latest_artifact
-from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
+from tfx_distribute.components.container import executor_io, kubeflow_services
+from tfx_distribute.components.container.names import BLESSING, NO_ARTIFACT, RESOLVED_INPUT
 from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files
@@ -96,15 +98,35 @@ def find_latest(
 ) -> None:
     """Writes the address of the latest artifact of a type, as the parameter `uri`.
 
-    `metadata_service` is the `host:port` of the metadata store. For `pipeline_root` and
-    `type_name`, see `latest_artifact.select_latest`.
+    Evaluator compares a new model with the latest blessed one, and ExampleValidator new
+    data with those before. TFX has resolvers for this, which open-source Kubeflow
+    Pipelines does not support; its metadata store, at `metadata_service`, has what is
+    needed.
     """
-    artifacts = kubeflow_services.list_artifacts(
-        metadata_service, kubeflow_services.PIPELINE_CONTEXT, pipeline, kubeflow_services.launcher_command()
-    )
-    uri = latest_artifact.select_latest(artifacts.get(type_name, ()), pipeline_root, type_name)
+    artifacts = kubeflow_services.list_artifacts(metadata_service, kubeflow_services.PIPELINE_CONTEXT, pipeline)
+    uri = select_latest(artifacts.get(type_name, ()), pipeline_root, type_name)
     logging.info("latest %s: %s", type_name, uri or "none")
     _write_output(executor_input, {"parameterValues": {"uri": uri or f"{pipeline_root}/{NO_ARTIFACT}"}})
+
+
+def select_latest(artifacts: Iterable[metadata_store_pb2.Artifact], pipeline_root: str, type_name: str) -> str | None:
+    """Returns the address of the latest artifact of a type; None if there is none.
+
+    With the type name of blessings, it is that of the latest blessed model. Either has
+    to be below the root: the metadata store identifies a pipeline by its name only, and
+    another team may use the same name.
+    """
+    found = []
+    for artifact in artifacts:
+        properties, uri = artifact.custom_properties, artifact.uri
+        if type_name == BLESSING:
+            blessed = properties[evaluator_constants.ARTIFACT_PROPERTY_BLESSED_KEY]
+            if 1 not in (blessed.double_value, blessed.int_value):  # Kubeflow stores all numbers as doubles
+                continue
+            uri = properties[evaluator_constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY].string_value
+        if uri.startswith(f"{pipeline_root.rstrip('/')}/"):
+            found.append((artifact.create_time_since_epoch, artifact.id, str(uri)))
+    return max(found)[-1] if found else None
 
 
 def _create_executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:

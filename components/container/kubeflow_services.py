@@ -1,7 +1,7 @@
 """Reads the metadata store of Kubeflow Pipelines, as its steps reach it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,24 +34,18 @@ def launcher_command() -> list[str]:
     return own.split("\0")
 
 
-def uses_tls(service: str, launcher: Sequence[str]) -> bool:
-    """Returns True if a service is behind TLS, as the launcher's command line says.
+def find_authority(service: str) -> str | None:
+    """Returns the path of the CA certificate of a service; None for no TLS.
 
-    `service` is `METADATA` or `API`.
+    `service` is `METADATA` or `API`. Empty for a public authority.
     """
-    flag = f"--{service}_tls_enabled"
-    return flag in launcher or f"{flag}=true" in launcher
+    launcher, flag, certificate = launcher_command(), f"--{service}_tls_enabled", "--ca_cert_path"
+    if flag not in launcher and f"{flag}=true" not in launcher:
+        return None
+    return launcher[launcher.index(certificate) + 1] if certificate in launcher else ""
 
 
-def find_authority(launcher: Sequence[str]) -> str:
-    """Returns the path of the CA certificate; empty for public authorities."""
-    flag = "--ca_cert_path"
-    return launcher[launcher.index(flag) + 1] if flag in launcher else ""
-
-
-def list_artifacts(
-    address: str, context_type: str, context: str, launcher: Sequence[str] = ()
-) -> dict[str, list[metadata_store_pb2.Artifact]]:
+def list_artifacts(address: str, context_type: str, context: str) -> dict[str, list[metadata_store_pb2.Artifact]]:
     """Returns the artifacts of a pipeline, or of one run, from the metadata store.
 
     Steps that fail have no artifacts there.
@@ -60,14 +54,9 @@ def list_artifacts(
     list_artifacts("metadata-grpc-service.kubeflow:8080", PIPELINE_CONTEXT, "taxi")
     ```
 
-    `context` is the name of the pipeline or, with `RUN_CONTEXT`, the id of a run; for
-    `launcher`, see `launcher_command`.
-
-    Returns:
-      Kubeflow's name of a type, such as `tfx.Model` -> its artifacts.
-
-    Raises:
-      ConfigurationError: The store does not answer.
+    `context` is the name of the pipeline or, with `RUN_CONTEXT`, the id of a run.
+    Returns Kubeflow's name of a type, such as `tfx.Model` -> its artifacts. Raises a
+    ConfigurationError if the store does not answer.
     """
 
     def read(store: metadata_store.MetadataStore) -> dict[str, list[metadata_store_pb2.Artifact]]:
@@ -78,20 +67,15 @@ def list_artifacts(
             artifacts.setdefault(names[artifact.type_id], []).append(artifact)
         return artifacts
 
-    return _ask(address, launcher, read)
+    return _ask(address, read)
 
 
-def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict[str, str]:
+def list_states(address: str, run_id: str) -> dict[str, str]:
     """Returns the states of the steps of a run, as their launchers have stored them.
 
-    `address` and `launcher` are as in `list_artifacts`.
-
-    Returns:
-      Name of a step -> `COMPLETE`, `CACHED`, `FAILED` or `RUNNING`. A step whose pod
-      was lost stays `RUNNING`; steps that never started are missing.
-
-    Raises:
-      ConfigurationError: The store does not answer.
+    Name of a step -> `COMPLETE`, `CACHED`, `FAILED` or `RUNNING`. A step whose pod was
+    lost stays `RUNNING`; steps that never started are missing. Raises a
+    ConfigurationError if the store does not answer.
     """
 
     def read(store: metadata_store.MetadataStore) -> dict[str, str]:
@@ -102,31 +86,25 @@ def list_states(address: str, run_id: str, launcher: Sequence[str] = ()) -> dict
             for each in sorted(executions, key=lambda each: each.id)  # the last of several tries counts
         }
 
-    return _ask(address, launcher, read)
+    return _ask(address, read)
 
 
-def _ask(
-    address: str, launcher: Sequence[str], read: Callable[[metadata_store.MetadataStore], dict[str, _Value]]
-) -> dict[str, _Value]:
+def _ask(address: str, read: Callable[[metadata_store.MetadataStore], dict[str, _Value]]) -> dict[str, _Value]:
     """Calls `read` with the metadata store; returns {} if nothing is stored yet."""
     host, _, port = address.rpartition(":")
     config = metadata_store_pb2.MetadataStoreClientConfig(
         host=host, port=int(port), client_timeout_sec=timeouts.METADATA_SECONDS
     )
     config.channel_arguments.max_receive_message_length = MAX_ANSWER_BYTES
-    if uses_tls(METADATA, launcher):
+    if (authority := find_authority(METADATA)) is not None:
         config.ssl_config.SetInParent()
-        if authority := find_authority(launcher):
+        if authority:
             config.ssl_config.custom_ca = Path(authority).read_text()
-
-    def is_transient(error: Exception) -> bool:
-        return isinstance(error, errors.UnavailableError)
-
     try:
         return retry.call_with_retries(
             lambda: read(metadata_store.MetadataStore(config)),
             "the metadata store",
-            is_transient,
+            lambda error: isinstance(error, errors.UnavailableError),
             timeouts.METADATA_RETRY_SECONDS,
         )
     except errors.NotFoundError:
@@ -137,9 +115,3 @@ def _ask(
             "address of Kubeflow Pipelines' metadata-grpc-service, as this step's pod reaches it; behind TLS, by a name "
             "that is in its certificate"
         ) from error
-
-
-def get_number(artifact: metadata_store_pb2.Artifact, name: str) -> float:
-    """Returns a custom property that is a number; 0 if it is missing."""
-    value = artifact.custom_properties[name]  # Kubeflow stores all numbers as doubles
-    return float(value.double_value or value.int_value)

@@ -12,8 +12,6 @@ from tfx_distribute.components.example_gen import csv_rows, files, image_files, 
 from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file
 from tfx_distribute.trainer_module.errors import DataError
 
-CELLS, TEXT = "cells", "bytes"  # kinds of columns: texts that may be numbers, and any bytes
-
 # Logs of tables. Files that a log has dropped stay in the table's folder, with rows
 # that were deleted or overwritten.
 _TABLE_LOGS = {
@@ -64,8 +62,8 @@ class Format:
         """Returns the files of a split, each with the name that is in the examples."""
         return [(file, "") for file in self.list_files(path, pattern)]
 
-    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str] | None:
-        """Checks that files go together, and returns the kind of each column.
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str] | None:
+        """Checks that files go together, and returns the names of their columns.
 
         `splits` are what `list_files` returns. With `may_differ`, some files may lack
         columns of others. Returns the columns that all splits have; None if only the
@@ -75,10 +73,6 @@ class Format:
           DataError: Files cannot be read, or do not go together.
         """
         return None
-
-    def tables(self, listed: Sequence[str]) -> Sequence[str]:
-        """Returns those files whose cells `validate` can check, which are CSV files."""
-        return []
 
     def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
         """Reads every `num_parts`-th piece of a file, starting with piece `number`.
@@ -90,11 +84,8 @@ class Format:
 
 
 class _Csv(Format):
-    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
-        return dict.fromkeys(_in_all([csv_rows.list_columns(listed, may_differ) for listed in splits]), CELLS)
-
-    def tables(self, listed: Sequence[str]) -> Sequence[str]:
-        return listed
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
+        return _in_all([csv_rows.list_columns(listed, may_differ) for listed in splits])
 
     def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
         from tfx_distribute.components.example_gen import csv_columns
@@ -103,10 +94,10 @@ class _Csv(Format):
 
 
 class _Parquet(Format):
-    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         from tfx_distribute.components.example_gen import parquet_columns
 
-        return parquet_columns.inspect([*itertools.chain(*splits)], may_differ)
+        return list(parquet_columns.inspect([*itertools.chain(*splits)], may_differ))
 
     def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
         from tfx_distribute.components.example_gen import parquet_columns
@@ -131,14 +122,8 @@ class _Images(Format):
         (folder,) = self.list_files(path, pattern)
         return [(os.path.join(folder, file), file) for file in image_files.list_files(folder)]
 
-    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
-        folders = [*itertools.chain(*splits)]
-        found = _in_all([image_files.check(folder) for folder in folders])
-        return dict.fromkeys(found, CELLS if len(self.tables(folders)) == len(folders) else TEXT)
-
-    def tables(self, listed: Sequence[str]) -> Sequence[str]:
-        paths = [os.path.join(folder, image_files.METADATA) for folder in listed]
-        return [path for path in paths if files.exists(path)]
+    def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
+        return _in_all([image_files.check(folder) for folder in itertools.chain(*splits)])
 
     def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
         from tfx_distribute.components.example_gen import images

@@ -33,6 +33,7 @@ MAX_RUNS = 100  # of which one may be the last run of the pipeline
 # Where kfp's documentation has a pod's token for the API of an installation for several
 # users.
 TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
+VALIDATOR = "ExampleValidator"  # the step that rejects data
 _DONE = ("COMPLETE", "CACHED")  # states of steps
 _FAILED = ("FAILED", "ERROR")  # states of runs
 _FINAL = (*_FAILED, "SUCCEEDED", "SKIPPED", "CANCELED")
@@ -47,7 +48,6 @@ class Settings:
       urls: Name of the environment variable with the addresses.
       when: Outcomes to send a notification for.
       steps: Names of the steps, without this one.
-      validator: Name of the step that rejects data.
       api_service: `host:port` of the API server.
       metadata_service: `host:port` of the metadata store.
       page: Address of the user interface; empty if unknown.
@@ -57,7 +57,6 @@ class Settings:
     urls: str
     when: Sequence[str]
     steps: Sequence[str]
-    validator: str
     api_service: str
     metadata_service: str
     page: str = ""
@@ -67,38 +66,34 @@ class Settings:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-class Api:
-    """The API server of Kubeflow Pipelines at a `host:port`, as a step reaches it.
+def ask_api(address: str, path: str, **query: Any) -> dict[str, Any]:
+    """Returns the answer of Kubeflow Pipelines' API server to a request.
 
-    `launcher` is the command line of Kubeflow's launcher.
+    `address` is its `host:port`, as a step reaches it. Raises a
+    `requests.RequestException`.
     """
-
-    def __init__(self, address: str, launcher: Sequence[str]):
-        self._session = requests.Session()
-        self._session.trust_env = False  # no proxy: the server is in the cluster
+    authority = kubeflow_services.find_authority(kubeflow_services.API)
+    with requests.Session() as session:
+        session.trust_env = False  # no proxy: the server is in the cluster
         if TOKEN.exists():
-            self._session.headers["Authorization"] = f"Bearer {TOKEN.read_text().strip()}"
-        has_tls = kubeflow_services.uses_tls(kubeflow_services.API, launcher)
-        self._address = f"http{'s' * has_tls}://{address}/apis/v2beta1"
-        self._session.verify = kubeflow_services.find_authority(launcher) or True
-
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
-        """Returns the answer to a request, or raises a `requests.RequestException`."""
-        answer = self._session.get(f"{self._address}/{path}", params=query, timeout=timeouts.HTTP_SECONDS)
-        answer.raise_for_status()
-        return dict(answer.json())
+            session.headers["Authorization"] = f"Bearer {TOKEN.read_text().strip()}"
+        session.verify = authority or True
+        url = f"http{'s' * (authority is not None)}://{address}/apis/v2beta1/{path}"
+        answer = session.get(url, params=query, timeout=timeouts.HTTP_SECONDS)
+    answer.raise_for_status()
+    return dict(answer.json())
 
 
-def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
+def find_last_state(address: str, run: Mapping[str, Any]) -> str:
     """Returns the state of the last run before one; empty if there is none.
 
-    It is of the same pipeline, in the same experiment.
+    It is of the same pipeline, in the same experiment. `address` is as in `ask_api`.
     """
     pipeline = (run.get("pipeline_version_reference") or {}).get("pipeline_id")
     if not pipeline:  # it was started from a file
         return ""
-    listed = api.get("runs", experiment_id=run["experiment_id"], page_size=MAX_RUNS, sort_by="created_at desc")
-    for other in listed.get("runs", ()):
+    query = {"experiment_id": run["experiment_id"], "page_size": MAX_RUNS, "sort_by": "created_at desc"}
+    for other in ask_api(address, "runs", **query).get("runs", ()):
         is_earlier = other["run_id"] != run["run_id"] and other.get("created_at", "") <= run.get("created_at", "")
         same = (other.get("pipeline_version_reference") or {}).get("pipeline_id") == pipeline
         if same and is_earlier and other.get("state") in _FINAL:
@@ -117,7 +112,7 @@ def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, st
     failed = [name for name, state in unfinished.items() if state == "FAILED"]
     started = [name for name, state in unfinished.items() if state]
     if failed:
-        return "stopped" if failed[0] == settings.validator else "failed", f"{failed[0]}: its log says why"
+        return "stopped" if failed[0] == VALIDATOR else "failed", f"{failed[0]}: its log says why"
     if started:
         return "failed", f"{started[0]}: its pod ended without reporting a result"
     return "failed", f"not started: {', '.join(unfinished)}; the page of the run says why"
@@ -132,7 +127,7 @@ def read_properties(artifacts: Mapping[str, Sequence[Any]], kind: str) -> dict[s
     }
 
 
-def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> tuple[str, dict[str, str]]:
+def find_facts(run_id: str, settings: Settings) -> tuple[str, dict[str, str]]:
     """Returns the outcome of a run, and the facts that can be known.
 
     The outcome is empty if somebody has ended the run.
@@ -140,10 +135,8 @@ def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> tupl
     log = f"{settings.page.rstrip('/')}/#/runs/details/{run_id}" if settings.page else ""
     places = {"log": log, "host": "Kubeflow Pipelines"}
     try:
-        states = kubeflow_services.list_states(settings.metadata_service, run_id, launcher)
-        artifacts = kubeflow_services.list_artifacts(
-            settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id, launcher
-        )
+        states = kubeflow_services.list_states(settings.metadata_service, run_id)
+        artifacts = kubeflow_services.list_artifacts(settings.metadata_service, kubeflow_services.RUN_CONTEXT, run_id)
     except ConfigurationError as error:
         reason = f"the run has ended, but its steps could not be read: {error}"
         return "failed", {"run": run_id, "reason": reason, **places}
@@ -163,11 +156,10 @@ def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> tupl
         **places,
     }
     with contextlib.suppress(requests.RequestException):
-        api = Api(settings.api_service, launcher)
-        run = api.get(f"runs/{run_id}")
+        run = ask_api(settings.api_service, f"runs/{run_id}")
         if run.get("state") in ("CANCELING", "CANCELED"):
             outcome = ""
-        elif outcome == "succeeded" and find_last_state(api, run) in _FAILED:
+        elif outcome == "succeeded" and find_last_state(settings.api_service, run) in _FAILED:
             outcome = "recovered"
     return outcome, facts
 
@@ -180,7 +172,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     settings = Settings(**options.settings)
     try:
-        outcome, facts = find_facts(options.run_id, settings, kubeflow_services.launcher_command())
+        outcome, facts = find_facts(options.run_id, settings)
         wanted = message.choose_outcome(outcome, settings.when)
         if not wanted:
             print(f"no notification for the outcome {outcome or 'canceled'}")

@@ -1,64 +1,37 @@
 """Checks a pipeline's local data before anything starts, without TensorFlow."""
 
-import itertools
-import math
 import os
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from tfx_distribute.components.example_gen import csv_rows, spans
-from tfx_distribute.components.example_gen.files import open_file
-from tfx_distribute.components.example_gen.formats import FORMATS, TEXT
+from tfx_distribute.components.example_gen import spans
+from tfx_distribute.components.example_gen.formats import FORMATS
 from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError
-from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.files import FileError, read_text
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
-CHECKED_ROWS = 100_000  # in all CSV files together: a fraction of a second; ExampleGen checks the rest
 _GLOB_CHARACTERS = "*?[\\"
-_NUMBERS_NEEDED = (
-    "without a transform, it has to be a finite number in each row; change the data, or write a transform, whose "
-    "preprocessing_fn makes numbers (tft.compute_and_apply_vocabulary does of text)"
-)
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 def check_data(spec: PipelineSpec) -> None:
-    """Checks that local data files are readable, have rows, and have the same columns.
-
-    Without a transform, the columns of labels and weights are checked too: they have to
-    hold finite numbers, except in rows that `data.require` leaves out.
-    """
+    """Checks that local data files are readable, and have the columns that are used."""
     _check_schema(spec.data.schema_file)
     source, path = spec.data.source
     if source == "example_gen" or "://" in path:
         return
     data_format = FORMATS[source]
-    paths = choose_spans(spec.data).paths
-    targets = spec.trainer.target_features() if spec.transform is None else {}
-    numbers = {} if user_module.find(spec).makes_labels() else targets
-    skip_missing = spec.data.has_spans and spec.data.missing == "skip"
     try:
-        files = [file for path in paths for file in data_format.list_files(path)]
-        columns = data_format.columns([files], skip_missing)
-        if columns is None:
-            for file in files:
-                _check_first_record(file)
-            return
-        _check_rows(data_format.tables(files), numbers, spec.data.require, skip_missing)
-        for name, key in numbers.items():
-            if columns.get(name) == TEXT:
-                reason = ": the name of a folder" if source == "images" else ""
-                raise DataError(f"{files[0]}: column {name!r}, the {key}, is text{reason}; {_NUMBERS_NEEDED}")
+        files = [file for path in choose_spans(spec.data).paths for file in data_format.list_files(path)]
+        columns = data_format.columns([files], spec.data.has_spans and spec.data.missing == "skip")
     except OSError as error:
         raise ConfigurationError(f"data.{source}: cannot read {error.filename}: {error.strerror}") from error
     except DataError as error:
         may_skip = isinstance(error, DifferentColumnsError) and spec.data.has_spans and spec.data.missing == "fail"
         hint = "; or write data.missing: skip, with which columns that a day lacks have no values" if may_skip else ""
         raise ConfigurationError(f"data.{source}: {error}{hint}") from error
+    targets = spec.trainer.target_features() if spec.transform is None else {}
     for name, key in {**dict.fromkeys(spec.data.require, "data.require"), **targets}.items():
-        if name not in columns:
+        if columns is not None and name not in columns:
             raise ConfigurationError(f"{key}: {files[0]} has no column {name!r}; it has {', '.join(columns)}")
 
 
@@ -69,44 +42,6 @@ def check_base_model(spec: PipelineSpec) -> None:
         return
     if not os.path.exists(path) and not os.path.exists(f"{path}.index"):  # or a checkpoint
         raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
-
-
-def _check_rows(files: Sequence[str], numbers: Mapping[str, str], required: Collection[str], skip_empty: bool) -> None:
-    remaining, empty = CHECKED_ROWS, []
-    for file in files:
-        checked = 0
-        with open_file(file) as stream:
-            columns, rows = csv_rows.read(stream, file)
-            positions = {columns.index(name): key for name, key in numbers.items() if name in columns}
-            for line, cells in itertools.islice(rows, max(remaining, 1)):
-                checked += 1
-                if not _has_values(columns, cells, required):
-                    continue
-                for position, key in positions.items():
-                    if not _is_finite_number(cells[position]):
-                        name, cell = columns[position], cells[position]
-                        hint = "" if cell else f"; or write data.require: [{name}], which leaves such rows out"
-                        raise DataError(
-                            f"{file}, line {line}: column {name!r}, the {key}, is {repr(cell) if cell else 'missing'}; "
-                            f"{_NUMBERS_NEEDED}{hint}"
-                        )
-        empty += [file] * (not checked)
-        remaining -= checked
-    if empty and (len(empty) == len(files) or not skip_empty):
-        hint = "" if len(files) == 1 else "; remove it, or, for one of several spans, write data.missing: skip"
-        raise DataError(f"{empty[0]} has a header but no rows{hint}")
-
-
-def _has_values(columns: Sequence[str], cells: Sequence[str], required: Collection[str]) -> bool:
-    """Returns False for a row that is left out."""
-    return not required or all(cell for name, cell in zip(columns, cells, strict=True) if name in required)
-
-
-def _is_finite_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
 
 
 def _check_schema(schema_file: str | None) -> None:
@@ -155,20 +90,3 @@ def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
     if Path(source).is_file():
         return str(Path(source).parent), Path(source).name
     return source, ALL_FILES
-
-
-def _check_first_record(file: str) -> None:
-    """Checks that a TFRecord file begins with a record.
-
-    A record is preceded by its length (8 bytes) and a checksum of the length (4 bytes),
-    and followed by a checksum of its content (4 bytes).
-    """
-    size = os.path.getsize(file)
-    with open_file(file) as stream:
-        header = stream.read(12)
-    if not header:
-        raise DataError(f"{file} is empty")
-    if not file.endswith(".gz") and (size < 16 or int.from_bytes(header[:8], "little") > size - 16):
-        if header.startswith(GZIP_MAGIC):
-            raise DataError(f"{file} is gzipped; give it a name that ends in .gz")
-        raise DataError(f"{file} is not a TFRecord file, or ends in the middle of a record")

@@ -33,6 +33,7 @@ from tfx_distribute.pipelines.spec.machines import (
     TRAINER,
     TRAINER_STEP,
     MachineSpec,
+    machine_of,
     machine_of_waiting_step,
 )
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -44,7 +45,30 @@ from tfx_distribute.trainer_module.job import strategy_table
 TRAINING = (Trainer, Tuner)
 
 _NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9-]+")
 SMALL_RETRIES = 1  # of a step that waits while other machines train
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step of a component.
+
+    Attributes:
+      component: The component.
+      machine_name: The key of `resources` that has its machine.
+      machine: Its machine.
+      trains: True if it trains.
+      waits: True if it waits while other machines train. To try it again is safe: it
+        finds the running training.
+      is_cached: False if it depends on more than its inputs.
+    """
+
+    component: base_component.BaseComponent
+    machine_name: str
+    machine: MachineSpec
+    trains: bool
+    waits: bool
+    is_cached: bool
 
 
 @dataclass(frozen=True)
@@ -54,14 +78,16 @@ class Compiled:
     Attributes:
       job: The PipelineJob, JSON.
       defaults: Default of each pipeline parameter.
-      in_step: Names of the components that train in their own step.
-      unversioned: Names of the ExampleGens whose data may change unnoticed.
+      steps: Name of the task of each component -> its step.
+      resolvers: Ids of the resolvers.
+      warnings: Warnings to show before a run.
     """
 
     job: dict[str, Any]
     defaults: dict[str, Any]
-    in_step: list[str]
-    unversioned: list[str]
+    steps: dict[str, Step]
+    resolvers: list[str]
+    warnings: tuple[str, ...]
 
 
 def compile_with_tfx(
@@ -71,24 +97,47 @@ def compile_with_tfx(
     defaults: Mapping[str, Any] | None,
     make_launcher: Callable[[str], LauncherSettings],
     checkpoint_dir: str | None,
-    schema_2_1: bool,
+    for_kubeflow: bool,
 ) -> Compiled:
     """Compiles a pipeline with TFX, and its Trainers with the settings of the target.
 
-    `schema_2_1` is True for the schema 2.1.0 of open-source Kubeflow Pipelines, False
-    for 2.0.0 of Vertex AI; see `merge_defaults` and `_configure_trainers` for others.
+    With `for_kubeflow`, the schema is 2.1.0, and the names of tasks are those that Argo
+    accepts; else it is the schema 2.0.0 of Vertex AI. See `_merge_defaults` and
+    `_configure_trainer` for the other arguments.
     """
     components = {component.id: component for component in pipeline.components}
-    check_resources(resources, components)
-    merged = merge_defaults(components, defaults)
+    _check_resources(resources, components)
+    merged = _merge_defaults(components, defaults)
+    _check(pipeline)
     with _unchanged(pipeline):
-        in_step = _configure_trainers(pipeline, resources, make_launcher, checkpoint_dir, merged)
-        unversioned = _fingerprint_queries(pipeline)
-        return Compiled(_compile(pipeline, image, schema_2_1), merged, in_step, unversioned)
+        steps, warnings = [], []
+        for component in pipeline.components:
+            if not isinstance(component, base_component.BaseComponent):
+                continue
+            trains = isinstance(component, TRAINING)
+            waits = trains and not _configure_trainer(component, resources, make_launcher, checkpoint_dir, merged)
+            is_cached = not _is_pusher(component)
+            if _reads_no_files(component) and not _has_version(component):
+                is_cached = False
+                warnings.append(
+                    f"{component.id}: declares no data_version, so that it runs each time, and everything after it too; if "
+                    "you know when its data change, write a data_version in its class (docs/data.md)"
+                )
+            key = TRAINER_STEP if waits else _name_of_machine(component, resources)
+            machine = machine_of_waiting_step(resources) if waits else machine_of(resources, key)
+            steps.append(Step(component, key, machine, trains and not waits, waits, is_cached))
+        if for_kubeflow:
+            for component, name in zip(pipeline.components, _make_legal_names(list(components)), strict=True):
+                component.with_id(name)
+        resolvers = {each.id: each for each in pipeline.components if isinstance(each, resolver.Resolver)}
+        job = _compile(pipeline, image, for_kubeflow)
+        upstream = {name: sorted(other.id for other in node.upstream_nodes) for name, node in resolvers.items()}
+        pipeline_ir.restore_order_of_resolvers(job["pipelineSpec"], upstream)
+        return Compiled(job, merged, {step.component.id: step for step in steps}, list(resolvers), tuple(warnings))
 
 
-def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
-    """Returns the PipelineJob that TFX makes of a pipeline, JSON."""
+def _check(pipeline: pipeline_lib.Pipeline) -> None:
+    """Checks for what TFX would compile into something else."""
     name, root = pipeline.pipeline_info.pipeline_name, pipeline.pipeline_info.pipeline_root
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
@@ -99,11 +148,33 @@ def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> d
         _check_user_module(component, root)
         if isinstance(component, resolver.Resolver):
             _check_producers(component, pipeline.components)
+
+
+def _make_legal_names(names: Sequence[str]) -> list[str]:
+    """Returns a unique name with letters, digits and hyphens for each name.
+
+    None of them is the name of a step that the backend adds itself, such as a driver.
+    """
+    legal_names: dict[str, str] = {}
+    taken = {"root", "executor"}
+    # Legal names come first, so that they are kept.
+    for name in sorted(names, key=lambda name: (bool(_ILLEGAL.search(name)), name)):
+        legal = base = _ILLEGAL.sub("-", name).strip("-") or "node"
+        number = 2
+        while legal in taken:
+            legal, number = f"{base}-{number}", number + 1
+        legal_names[name] = legal
+        taken |= {legal, f"{legal}-driver"}
+    return [legal_names[name] for name in names]
+
+
+def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> dict[str, Any]:
+    """Returns the PipelineJob that TFX makes of a pipeline, JSON."""
     config = kubeflow_v2_dag_runner.KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=schema_2_1)
     # The runner checks that the name fits the schema, but writes no file.
     runner = kubeflow_v2_dag_runner.KubeflowV2DagRunner(config, output_filename="job.yaml" if schema_2_1 else "job.json")
     try:
-        job = dict(runner.run(pipeline, write_out=False))
+        return dict(runner.run(pipeline, write_out=False))
     except (AssertionError, NotImplementedError, TypeError, ValueError) as error:
         raise ConfigurationError(
             "the pipeline has something that TFX cannot compile for Kubeflow Pipelines and Vertex AI "
@@ -111,10 +182,6 @@ def _compile(pipeline: pipeline_lib.Pipeline, image: str, schema_2_1: bool) -> d
             "channels, no resolvers of spans and no conditions on values: leave these out, or run the pipeline with "
             "LocalDagRunner"
         ) from error
-    resolvers = [component for component in pipeline.components if isinstance(component, resolver.Resolver)]
-    upstream = {node.id: sorted(other.id for other in node.upstream_nodes) for node in resolvers}
-    pipeline_ir.restore_order_of_resolvers(job["pipelineSpec"], upstream)
-    return job
 
 
 def _check_user_module(component: base_node.BaseNode, root: str) -> None:
@@ -184,54 +251,49 @@ def built_pipeline(
 
 @contextlib.contextmanager
 def _unchanged(pipeline: pipeline_lib.Pipeline) -> Iterator[None]:
-    """Restores the parameters of the user's components at the end."""
-    components = [each for each in pipeline.components if isinstance(each, base_component.BaseComponent)]
-    before = [dict(component.spec.exec_properties) for component in components]
+    """Restores the ids and parameters of the user's components at the end."""
+    before = [(component, component.id, dict(component.exec_properties)) for component in pipeline.components]
     try:
         yield
     finally:
-        for component, properties in zip(components, before, strict=True):
-            component.spec.exec_properties.clear()
-            component.spec.exec_properties.update(properties)
+        for component, name, properties in before:
+            component.with_id(name)
+            if isinstance(component, base_component.BaseComponent):
+                component.spec.exec_properties.clear()
+                component.spec.exec_properties.update(properties)
 
 
-def _configure_trainers(
-    pipeline: pipeline_lib.Pipeline,
+def _configure_trainer(
+    trainer: base_component.BaseComponent,
     resources: Mapping[str, MachineSpec],
     make_launcher: Callable[[str], LauncherSettings],
     checkpoint_dir: str | None,
     defaults: Mapping[str, Any],
-) -> list[str]:
-    """Sets `launcher` and `checkpoint_dir` where unset.
+) -> bool:
+    """Sets `launcher` and `checkpoint_dir` of a Trainer or Tuner where unset.
 
     `make_launcher` turns a key of `resources` into the settings of the launcher that
     trains on that machine, which say where training runs. A `checkpoint_dir` of None is
     the Trainer's own default. A Trainer whose id is not `Trainer` gets a subfolder: two
     that train alike would continue each other's state.
 
-    Returns the ids of Trainers and Tuners that train in their own steps. The defaults
-    of parameters decide this, so that each step gets the machine that it needs.
+    Returns True if it trains in its own step. The defaults of parameters decide this,
+    so that each step gets the machine that it needs.
     """
-    in_step = []
-    for trainer in pipeline.components:
-        if not isinstance(trainer, TRAINING):
-            continue
-        properties = trainer.spec.exec_properties
-        settings = make_launcher(name_of_machine(trainer, resources))
-        values = {name: _value(value, defaults) for name, value in properties.items()}
-        launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
-        if not launcher.runs_remotely(_read_parameters(trainer, values).distribution):
-            in_step.append(trainer.id)
-        if not values.get("launcher"):
-            # A small step never trains, even in a run that asks for one process.
-            launcher = settings if trainer.id in in_step else settings.elsewhere()
-            properties["launcher"] = registry.to_json(launcher)
-        if checkpoint_dir and not values.get("checkpoint_dir"):
-            # A Trainer has to find its state when another one is added, too. Searches
-            # are apart from trainings anyway.
-            is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
-            properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
-    return in_step
+    properties = trainer.spec.exec_properties
+    settings = make_launcher(_name_of_machine(trainer, resources))
+    values = {name: _value(value, defaults) for name, value in properties.items()}
+    launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
+    trains_in_step = not launcher.runs_remotely(_read_parameters(trainer, values).distribution)
+    if not values.get("launcher"):
+        # A small step never trains, even in a run that asks for one process.
+        properties["launcher"] = registry.to_json(settings if trains_in_step else settings.elsewhere())
+    if checkpoint_dir and not values.get("checkpoint_dir"):
+        # A Trainer has to find its state when another one is added, too. Searches are
+        # apart from trainings anyway.
+        is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
+        properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
+    return trains_in_step
 
 
 def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str, Any]) -> job_builder.TrainingParameters:
@@ -250,85 +312,47 @@ def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str,
     return parameters
 
 
-def _fingerprint_queries(pipeline: pipeline_lib.Pipeline) -> list[str]:
-    """Adds fingerprints to the cache keys of ExampleGens without files.
+def _has_version(query: base_component.BaseComponent) -> bool:
+    """Returns True if an ExampleGen without files declares a version of its data.
 
-    Those of a pipeline file have them already. Returns the ids of those that declare no
-    version of their data, and so must run each time. Raises a ConfigurationError if one
-    declares an invalid version.
+    Its code and version become a part of its cache key; those of a pipeline file have
+    them already. Raises a ConfigurationError if the version is not valid.
     """
-    unversioned = []
-    for query in filter(_reads_no_files, pipeline.components):
-        if data_version.find(query) is None:
-            unversioned.append(query.id)
-        elif tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
-            tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
-    return unversioned
+    if data_version.find(query) is None:
+        return False
+    if tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
+        tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
+    return True
 
 
-def _reads_no_files(component: base_node.BaseNode) -> bool:
+def _reads_no_files(component: base_component.BaseComponent) -> bool:
     """Returns True for an ExampleGen whose data no cache can tell from other data."""
-    return (
-        isinstance(component, base_component.BaseComponent)
-        and not isinstance(component, FileBasedExampleGen)
-        and not component.inputs
-        and any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
-    )
+    makes_examples = any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
+    return makes_examples and not component.inputs and not isinstance(component, FileBasedExampleGen)
 
 
-def find_pushers(pipeline: pipeline_lib.Pipeline) -> list[str]:
-    """Returns the ids of the Pushers of this package, which must run each time.
+def _is_pusher(component: base_component.BaseComponent) -> bool:
+    """Returns True for a Pusher of this package, which must run each time.
 
     A cache does not know which version is served: a return to an earlier training would
-    leave the later model there. Their executor pushes no model that is served already.
+    leave the later model there. The executor pushes no model that is served already.
     """
-    pushers = [component for component in pipeline.components if isinstance(component, Pusher)]
     own = Pusher.EXECUTOR_SPEC.class_path
-    return [pusher.id for pusher in pushers if getattr(pusher.executor_spec, "class_path", None) == own]
-
-
-def warn_of_uncached(unversioned: Sequence[str]) -> tuple[str, ...]:
-    """Returns a warning for each ExampleGen without a version, which runs each time."""
-    return tuple(
-        f"{name}: declares no data_version, so that it runs each time, and everything after it too; if you know when its "
-        "data change, write a data_version in its class (docs/data.md)"
-        for name in unversioned
-    )
-
-
-def launcher_only_trainers(components: Mapping[str, base_node.BaseNode], in_step: Sequence[str]) -> list[str]:
-    """Returns the names of Trainers and Tuners that only launch training elsewhere.
-
-    Retrying such a step is safe: it finds the running training, and nothing is lost.
-    """
-    return [name for name, component in components.items() if isinstance(component, TRAINING) and name not in in_step]
+    return isinstance(component, Pusher) and getattr(component.executor_spec, "class_path", None) == own
 
 
 def _value(value: Any, defaults: Mapping[str, Any]) -> Any:
-    if isinstance(value, data_types.RuntimeParameter):
-        return defaults.get(value.name)
-    return value
+    return defaults.get(value.name) if isinstance(value, data_types.RuntimeParameter) else value
 
 
-def name_of_machine(component: base_node.BaseNode, resources: Mapping[str, MachineSpec]) -> str:
-    """Returns the key of `resources` that has the machine of a component.
-
-    For Trainers without a machine of their own and for Tuners, that is `Trainer`.
-    """
-    shares = isinstance(component, Tuner) or (isinstance(component, Trainer) and component.id not in resources)
-    return TRAINER if shares else component.id
+def _name_of_machine(component: base_node.BaseNode, resources: Mapping[str, MachineSpec]) -> str:
+    """Returns the key of `resources` that has the machine of a component."""
+    if component.id in resources:
+        return component.id
+    return TRAINER if isinstance(component, TRAINING) and TRAINER in resources else DEFAULT
 
 
-def machine_of_step(
-    component: base_node.BaseNode, resources: Mapping[str, MachineSpec], trains_in_step: bool
-) -> MachineSpec | None:
-    """Returns the machine of a component's own step; None for the default machine."""
-    if isinstance(component, TRAINING) and not trains_in_step:
-        return machine_of_waiting_step(resources)
-    return resources.get(name_of_machine(component, resources))
-
-
-def check_resources(resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode]) -> None:
+def _check_resources(resources: Mapping[str, MachineSpec], components: Mapping[str, base_node.BaseNode]) -> None:
     """Checks that machines are set only for components that the pipeline has."""
     trains = any(isinstance(component, TRAINING) for component in components.values())
     allowed = {*components, DEFAULT, PARAMETER_SERVER, TRAINER_STEP, *([TRAINER] if trains else [])}
@@ -341,7 +365,7 @@ def check_resources(resources: Mapping[str, MachineSpec], components: Mapping[st
             )
 
 
-def merge_defaults(components: Mapping[str, base_node.BaseNode], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+def _merge_defaults(components: Mapping[str, base_node.BaseNode], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     """Returns the default of each pipeline parameter, by name.
 
     `defaults` replace those of the RuntimeParameters. Raises a ConfigurationError if

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfx_distribute.components.launchers.launcher import LauncherSettings
     from tfx_distribute.components.spec_model import SpecModel
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.settings import RemoteSettings
@@ -173,13 +173,13 @@ class RemoteTarget(Target[RemoteSettingsT]):
         settings: RemoteSettingsT,
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
-        spec: "PipelineSpec | None" = None,
+        notify: "Notify | None" = None,
     ) -> Package:
         """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
         Its components must be importable in the image. `resources` is component ->
         machine. `defaults` of pipeline parameters replace those of its
-        RuntimeParameters. `spec` is the pipeline file, if it is made from one. Raises a
+        RuntimeParameters. `notify` is that of a pipeline file. Raises a
         ConfigurationError if the pipeline cannot run there.
         """
 
@@ -242,7 +242,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
         settings = self.settings
         with compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as built:
             pipeline, defaults = built
-            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults, self.spec)
+            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults, self.spec.notify)
 
     @abc.abstractmethod
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:

@@ -150,7 +150,8 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     nodes.append(sharder)
     blessed_model = None  # resolves the latest one, for whoever needs it
     start = spec.trainer.base_model
-    if start.path == LATEST_BLESSED or (spec.evaluate and _compares_with_baseline(spec.evaluate)):
+    has_baseline = spec.evaluate and any(metric.change for metric in spec.evaluate.metrics.values())
+    if start.path == LATEST_BLESSED or has_baseline:
         blessed_model = _resolve_latest_blessed_model(is_local=not paths.image)
         nodes.append(blessed_model)
     base_model = None
@@ -186,9 +187,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         evaluator = Evaluator(
             examples=examples,
             model=trainer.outputs["model"],
-            baseline_model=blessed_model.outputs["model"]
-            if blessed_model and _compares_with_baseline(spec.evaluate)
-            else None,
+            baseline_model=blessed_model.outputs["model"] if blessed_model and has_baseline else None,
             eval_config=make_eval_config(spec, spec.evaluate, module),
             example_splits=spec.evaluate.splits,
             # For the page of the platform; `tfx-distribute report` makes one here.
@@ -315,12 +314,10 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
 def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.BaseNode:
     module, _, name = path.rpartition(".")
     try:
-        component_class = getattr(importlib.import_module(module), name)
-        component = component_class(**arguments)
-    except SystemExit as error:
-        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {user_exit.describe(error)}") from error
-    except Exception as error:
-        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {type(error).__name__}: {error}") from error
+        component = getattr(importlib.import_module(module), name)(**arguments)
+    except (Exception, SystemExit) as error:
+        reason = user_exit.describe(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {reason}") from error
     if not isinstance(component, base_node.BaseNode) or "examples" not in component.outputs:
         raise ConfigurationError(f"data.example_gen: {path!r} is not a TFX component with an output 'examples'")
     executor = getattr(component.executor_spec, "executor_class", None)
@@ -330,11 +327,6 @@ def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.Ba
             "into a missing value; convert the files to Parquet and write data.parquet, or use an executor of your own"
         )
     return component
-
-
-def _compares_with_baseline(evaluate: Evaluate) -> bool:
-    """Returns True if a threshold compares with the latest blessed model."""
-    return any(metric.change for metric in evaluate.metrics.values())
 
 
 def _resolve_last_data(is_local: bool) -> resolver.Resolver:
@@ -426,50 +418,36 @@ def make_metrics_specs(metrics: Mapping[str, Metric], outputs: Sequence[str] = (
     `outputs` are those of the model that have labels of their own. With several, each
     metric names its own.
     """
-    output_of = {name: metric.output_name or (outputs[0] if outputs else "") for name, metric in metrics.items()}
-    configs: dict[str, list[tfma.MetricConfig]] = {output: [] for output in output_of.values()}
-    specs = []
+    specs: dict[tuple[str, str], tfma.MetricsSpec] = {}
     for name, metric in metrics.items():
-        if _is_binarized(name, metric):
-            specs.append(_on_output(output_of[name], _make_binarized_spec(name, metric)))
-        else:
-            configs[output_of[name]].append(_make_metric_config(name, metric))
-    return [*(_on_output(output, tfma.MetricsSpec(metrics=group)) for output, group in configs.items() if group), *specs]
+        output = metric.output_name or (outputs[0] if outputs else "")
+        options = _make_binarization(name, metric)
+        new = tfma.MetricsSpec(output_names=[output] if output else [], binarize=options)
+        spec = specs.setdefault((name if options else "", output), new)
+        spec.metrics.append(_make_metric_config(name, metric, ONE_CLASS_OR_TOP_K if options else ()))
+    return [specs[key] for key in sorted(specs, key=lambda key: bool(key[0]))]
 
 
-def _on_output(output: str, spec: tfma.MetricsSpec) -> tfma.MetricsSpec:
-    if output:
-        spec.output_names.append(output)
-    return spec
+def _make_binarization(name: str, metric: Metric) -> tfma.BinarizationOptions | None:
+    """Returns the class or top k of a metric with a threshold; None for others.
 
-
-def _is_binarized(name: str, metric: Metric) -> bool:
-    """Returns True if TFMA's binarization options set the metric's class or top k.
-
-    Otherwise TFMA would report the metric under its class or top k, and look for its
-    threshold elsewhere.
+    As arguments of the metric, TFMA would report it under its class or top k, and look
+    for its threshold elsewhere.
     """
     is_plain = (metric.class_name or name).startswith(("SetMatch", "COCO"))  # reported like metrics without class or top k
-    return metric.has_threshold and not is_plain and any(metric.config.get(key) is not None for key in ONE_CLASS_OR_TOP_K)
+    class_id, top_k = metric.config.get("class_id"), metric.config.get("top_k")
+    if not metric.has_threshold or is_plain or class_id is top_k is None:
+        return None
+    if class_id is not None:
+        return tfma.BinarizationOptions(class_ids={"values": [class_id]})
+    return tfma.BinarizationOptions(top_k_list={"values": [top_k]})
 
 
-def _make_binarized_spec(name: str, metric: Metric) -> tfma.MetricsSpec:
-    """Returns a MetricsSpec that sets the class or top k for all its metrics."""
-    config = {key: value for key, value in metric.config.items() if key not in ONE_CLASS_OR_TOP_K}
-    spec = tfma.MetricsSpec(metrics=[_make_metric_config(name, metric.model_copy(update={"config": config}))])
-    if metric.config.get("class_id") is not None:
-        spec.binarize.class_ids.values.append(metric.config["class_id"])
-    else:
-        spec.binarize.top_k_list.values.append(metric.config["top_k"])
-    return spec
-
-
-def _make_metric_config(name: str, metric: Metric) -> tfma.MetricConfig:
+def _make_metric_config(name: str, metric: Metric, without: Sequence[str]) -> tfma.MetricConfig:
     # Named as in the pipeline file, so that results can be found by that name.
+    arguments = {"name": name, **{key: value for key, value in metric.config.items() if key not in without}}
     class_name = metric.class_name or name
-    config = tfma.MetricConfig(
-        class_name=class_name, module=metric.module, config=json.dumps({"name": name, **metric.config})
-    )
+    config = tfma.MetricConfig(class_name=class_name, module=metric.module, config=json.dumps(arguments))
     if not metric.module:  # else it may be in the image only
         _check_metric_arguments(name, config)
     if metric.lower_bound is not None:

@@ -135,7 +135,6 @@ class KfpApi:
       multi_user: Whether each user has a namespace, as in a full Kubeflow.
 
     Attributes:
-      requests: Method and path of every request.
       packages: Uploaded packages, in order.
       runs: Id -> run.
       recurring_runs: Id -> document of a recurring run.
@@ -148,7 +147,6 @@ class KfpApi:
 
     def __init__(self, multi_user: bool = False):
         self.multi_user = multi_user
-        self.requests: list[tuple[str, str]] = []
         self.packages: list[Package] = []
         self.runs: dict[str, Run] = {}
         self.recurring_runs: dict[str, Document] = {}
@@ -223,13 +221,7 @@ class KfpApi:
     def answer(
         self, method: str, path: str, query: dict[str, str], headers: Mapping[str, str], body: bytes
     ) -> Document | str:
-        """Answers a request with a document or a page.
-
-        Raises:
-          ApiError: The request is refused.
-          ConnectionAbortedError: The server does not answer.
-        """
-        self.requests.append((method, path))
+        """Returns a document or a page, or refuses a request with an ApiError."""
         if time.monotonic() < self._answers_at:
             self._closed.wait()
             raise ConnectionAbortedError
@@ -327,9 +319,7 @@ class KfpApi:
     def _create_run(self, body: Document) -> Document:
         (experiment,) = (known for known in self.experiments if known["experiment_id"] == body["experiment_id"])
         reference = body["pipeline_version_reference"]
-        pipeline_id, package = self._versions[reference["pipeline_version_id"]]
-        if reference["pipeline_id"] != pipeline_id:
-            raise ApiError(500, "Internal Server Error")
+        _, package = self._versions[reference["pipeline_version_id"]]
         run = Run(
             run_id=str(uuid.uuid4()),
             display_name=body["display_name"],
@@ -345,14 +335,7 @@ class KfpApi:
 
 
 def read_package(text: str) -> Document:
-    """Reads a compiled pipeline.
-
-    Returns:
-      Its PipelineSpec.
-
-    Raises:
-      ApiError: It is not a PipelineSpec, with or without a platform spec.
-    """
+    """Returns the PipelineSpec of a compiled pipeline, or raises an ApiError."""
     try:
         spec, *others = yaml.safe_load_all(text)
         json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())

@@ -1,7 +1,7 @@
 """Converts machines of a pipeline file to the terms of Kubernetes. Pure functions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tfx_distribute.components import timeouts
@@ -11,22 +11,19 @@ from tfx_distribute.trainer_module.liveness import termination
 
 Document = dict[str, Any]
 
-SHARED_MEMORY = "dshm"  # name of the volume
-
 
 @dataclass(frozen=True)
 class Machine:
     """A `MachineSpec` in the terms of Kubernetes.
 
     Attributes:
-      shared_memory: Size of `/dev/shm`, empty for no limit; None for the container's
-        default.
+      shared_memory: `emptyDir` of `/dev/shm`; None for the container's default.
     """
 
-    limits: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[Mapping[str, str], ...] = ()
-    shared_memory: str | None = None
+    limits: Mapping[str, str]
+    node_selector: Mapping[str, str]
+    tolerations: list[Document]
+    shared_memory: Document | None
 
     @property
     def grace(self) -> dict[str, str]:
@@ -41,20 +38,24 @@ def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machin
     Raises a ConfigurationError if the platform has no such accelerator, topology or
     spot machine.
     """
-    limits = {name: value for name, value in (("cpu", machine.cpu), ("memory", machine.memory)) if value}
-    user_tolerations = [
-        {name: value for name, value in toleration.model_dump().items() if value} for toleration in machine.tolerations
-    ]
-    shared_memory = machine.shared_memory
     accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
+    limits = keep_set(cpu=machine.cpu, memory=machine.memory)
     if machine.accelerator:
         count = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
         limits[accelerators.get_resource_name(machine.accelerator)] = str(count)
-        shared_memory = shared_memory or ""
-    selector = accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot)
+    has_shared_memory = machine.accelerator or machine.shared_memory is not None
+    tolerations = accelerators.make_tolerations(machine.accelerator, machine.spot)
     return Machine(
         limits=limits,
-        node_selector={**selector, **machine.node_selector},
-        tolerations=(*accelerators.make_tolerations(machine.accelerator, machine.spot), *user_tolerations),
-        shared_memory=shared_memory,
+        node_selector={
+            **accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot),
+            **machine.node_selector,
+        },
+        tolerations=[*map(dict, tolerations), *(keep_set(**each.model_dump()) for each in machine.tolerations)],
+        shared_memory=keep_set(medium="Memory", sizeLimit=machine.shared_memory) if has_shared_memory else None,
     )
+
+
+def keep_set(**values: Any) -> Document:
+    """Returns the values that are neither empty nor None."""
+    return {name: value for name, value in values.items() if value}

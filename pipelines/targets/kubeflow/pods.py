@@ -4,14 +4,16 @@ The pipeline's document has a step's resources, in two generations of fields. A 
 document, the platform spec, says where the step runs; the backend reads it as
 KubernetesExecutorConfig
 (`kubernetes_platform/proto/kubernetes_executor_config.proto` of
-github.com/kubeflow/pipelines). `pod_template` makes those of a training.
+github.com/kubeflow/pipelines). `training` makes those of a training.
 """
 
 from collections.abc import Mapping
 
 from tfx_distribute.pipelines.spec.machines import number
-from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine
+from tfx_distribute.pipelines.targets.kubeflow.machines import Document, Machine, keep_set
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
 
 
 def make_resource_spec(machine: Machine) -> Document:
@@ -35,37 +37,6 @@ def make_resource_spec(machine: Machine) -> Document:
 
 def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
     """Returns a step's entry in the platform spec; its pod gets `labels`."""
-    config: Document = {}
-    if machine.node_selector:
-        config["nodeSelector"] = {"labels": dict(machine.node_selector)}
-    if machine.tolerations:
-        config["tolerations"] = [dict(toleration) for toleration in machine.tolerations]
-    if machine.shared_memory is not None:
-        size = {"sizeLimit": machine.shared_memory} if machine.shared_memory else {}
-        mount = {"volumeName": SHARED_MEMORY, "mountPath": "/dev/shm", "medium": "Memory", **size}  # noqa: S108
-        config["emptyDirMounts"] = [mount]
-    if target.volumes:
-        config["pvcMount"] = [
-            {"mountPath": volume.mount_path, "pvcNameParameter": _make_constant(volume.claim), "constant": volume.claim}
-            for volume in target.volumes
-        ]
-    if target.secrets:
-        config["secretAsEnv"] = [
-            {
-                "secretName": secret.name,
-                "secretNameParameter": _make_constant(secret.name),
-                "keyToEnv": [{"envVar": variable, "secretKey": key} for variable, key in sorted(secret.env.items())],
-            }
-            for secret in target.secrets
-        ]
-    if target.image_pull_secrets:
-        config["imagePullSecret"] = [
-            {"secretName": name, "secretNameParameter": _make_constant(name)} for name in target.image_pull_secrets
-        ]
-    metadata = {"labels": dict(labels), "annotations": dict(target.annotations)}
-    metadata = {name: values for name, values in metadata.items() if values}
-    if metadata:
-        config["podMetadata"] = metadata
     # Only on request: versions before 2.16 do not know the field, and two of them
     # refuse pipelines with unknown fields.
     security = {
@@ -74,10 +45,29 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
         # False is the default, and must not have older versions refuse the pipeline.
         "runAsNonRoot": target.security_context.run_as_non_root or None,
     }
-    security = {name: value for name, value in security.items() if value is not None}
-    if security:
-        config["securityContext"] = security
-    return config
+    shared_memory = machine.shared_memory and {"volumeName": "dshm", "mountPath": SHARED_MEMORY, **machine.shared_memory}
+    return keep_set(
+        nodeSelector=keep_set(labels=machine.node_selector),
+        tolerations=machine.tolerations,
+        emptyDirMounts=[shared_memory] if shared_memory else [],
+        pvcMount=[
+            {"mountPath": volume.mount_path, "pvcNameParameter": _make_constant(volume.claim), "constant": volume.claim}
+            for volume in target.volumes
+        ],
+        secretAsEnv=[
+            {
+                "secretName": secret.name,
+                "secretNameParameter": _make_constant(secret.name),
+                "keyToEnv": [{"envVar": variable, "secretKey": key} for variable, key in sorted(secret.env.items())],
+            }
+            for secret in target.secrets
+        ],
+        imagePullSecret=[
+            {"secretName": name, "secretNameParameter": _make_constant(name)} for name in target.image_pull_secrets
+        ],
+        podMetadata=keep_set(labels=dict(labels), annotations=target.annotations),
+        securityContext={name: value for name, value in security.items() if value is not None},
+    )
 
 
 def _make_constant(value: str) -> Document:

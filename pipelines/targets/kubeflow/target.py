@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.pipeline import Notify
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
 
@@ -68,7 +68,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     def check(self, settings: "KubeflowSettings") -> None:
         """Checks the settings and the machines."""
         from tfx_distribute.pipelines.machines import machine_checks
-        from tfx_distribute.pipelines.targets.kubeflow import trainer_settings
+        from tfx_distribute.pipelines.targets.kubeflow import training
         from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.job import strategy_table
 
@@ -88,7 +88,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         machine_checks.check_all(spec.resources, settings.platform)
         distribution = spec.trainer.parameters.distribution
         strategy_table.check_all_reduce(distribution, "Kubeflow")
-        launcher = trainer_settings.launcher(spec.name, spec.resources, settings)
+        launcher = training.launcher(spec.name, spec.resources, settings)
         if launcher.runs_remotely(distribution) and settings.training_dir is None and not has_gs_root:
             raise ConfigurationError(
                 f"targets.kubeflow.training_dir: is missing; the pods of a training cannot reach {root}: write a folder "
@@ -128,9 +128,9 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     def launcher_settings(self) -> "KubernetesSettings":
         """Returns the pods that train."""
-        from tfx_distribute.pipelines.targets.kubeflow import trainer_settings
+        from tfx_distribute.pipelines.targets.kubeflow import training
 
-        return trainer_settings.launcher(self.spec.name, self.spec.resources, self.settings)
+        return training.launcher(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
     def compile_pipeline(
@@ -139,12 +139,12 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         settings: "KubeflowSettings",
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
-        spec: "PipelineSpec | None" = None,
+        notify: "Notify | None" = None,
     ) -> Package:
         """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
         from tfx_distribute.pipelines.targets.kubeflow import compiler
 
-        return compiler.compile_pipeline(pipeline, settings, resources, defaults, spec)
+        return compiler.compile_pipeline(pipeline, settings, resources, defaults, notify)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
     from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+    from tfx_distribute.pipelines.spec.pipeline import Notify
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
@@ -97,7 +97,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         settings: "VertexSettings",
         resources: "Mapping[str, MachineSpec]",
         defaults: Mapping[str, Any] | None = None,
-        spec: "PipelineSpec | None" = None,
+        notify: "Notify | None" = None,
     ) -> Package:
         """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
         from tfx_distribute.pipelines.targets.vertex import compiler

@@ -4,12 +4,13 @@ import json
 from typing import ClassVar
 
 from apache_beam.options.pipeline_options import PipelineOptions
+from ml_metadata.proto import metadata_store_pb2 as pb
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.types import standard_artifacts
 from tfx.utils import name_utils
 
 from tfx_distribute.components.container import commands
-from tfx_distribute.components.container.names import NO_ARTIFACT, RESOLVED_INPUT
+from tfx_distribute.components.container.names import BLESSING, NO_ARTIFACT, RESOLVED_INPUT
 
 DRIVER = name_utils.get_full_name(FileBasedExampleGen.DRIVER_CLASS)
 INTERFACE = {"inputs": {}, "outputs": {}, "integer": [], "double": []}
@@ -76,3 +77,28 @@ def test_the_address_for_no_model_is_left_out(tmp_path, monkeypatch):
 
 def _class(path):
     return {"executor": RecordingExecutor, "tfx.types.standard_artifacts.Model": standard_artifacts.Model}[path]
+
+
+def blessing(model, blessed, at):
+    artifact = pb.Artifact(uri=f"{model}-blessing", create_time_since_epoch=at)
+    artifact.custom_properties["blessed"].double_value = blessed  # as KFP stores numbers
+    artifact.custom_properties["current_model"].string_value = model
+    return artifact
+
+
+def select(blessings, root):
+    return commands.select_latest(blessings, root, BLESSING)
+
+
+def test_the_latest_blessed_model():
+    blessings = [blessing("s3://b/1", 1.0, 100), blessing("s3://b/2", 1.0, 300), blessing("s3://b/3", 0.0, 400)]
+    assert select(blessings, "s3://b") == select(blessings, "s3://b/") == "s3://b/2"
+    assert select(blessings, "s3://ours") is None, "another team's pipeline has the same name"
+    assert select(blessings[2:], "s3://b") is None, "nothing was blessed yet"
+    assert select([], "s3://b") is None
+
+
+def test_the_latest_artifact_of_another_type():
+    places = ((100, "s3://b/1"), (300, "s3://b/2"), (400, "s3://other/3"))
+    artifacts = [pb.Artifact(uri=uri, create_time_since_epoch=at) for at, uri in places]
+    assert commands.select_latest(artifacts, "s3://b", "tfx.ExampleAnomalies") == "s3://b/2"

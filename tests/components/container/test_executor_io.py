@@ -64,7 +64,7 @@ def execution():
 def test_types_are_restored_and_additions_of_kubeflow_are_dropped(execution):
     (examples,) = execution.inputs["examples"]
     assert isinstance(examples, standard_artifacts.Examples)
-    assert (examples.id, examples.uri, examples.span) == (17, "/s3/bucket/run/examples", 3)
+    assert (execution.names[examples.id], examples.uri, examples.span) == ("17", "/s3/bucket/run/examples", 3)
     assert artifact_utils.decode_split_names(examples.split_names) == ["train", "eval"]
     assert examples_utils.get_payload_format_string(examples) == "FORMAT_TF_EXAMPLE"
     assert list(execution.inputs) == ["examples"], "the other has no artifacts"
@@ -116,7 +116,7 @@ def test_output_has_addresses(execution):
 
 def test_the_next_step_reads_what_was_written(execution):
     (examples,) = execution.inputs["examples"]
-    outputs = executor_io.Execution({}, {"examples": [examples]}, {}, execution.addresses)
+    outputs = executor_io.Execution({}, {"examples": [examples]}, {}, execution.addresses, execution.names)
     written = executor_io.make_executor_output(outputs)["artifacts"]["examples"]
     read = executor_io.read({"inputs": {"artifacts": {"examples": written}}}, INTERFACE, PATHS).inputs["examples"][0]
     assert read.split_names == examples.split_names

@@ -35,7 +35,6 @@ def start(services, **changes):
         "urls": "NOTIFY_URLS",
         "when": ALL,
         "steps": STEPS,
-        "validator": "ExampleValidator",
         "api_service": api.url.removeprefix("http://"),
         "metadata_service": metadata.address,
         "page": "https://kubeflow.example.com/pipeline",

@@ -137,15 +137,3 @@ def test_direct_is_a_runner_that_beam_creates():
 def test_settings_that_a_local_run_refuses(setting, message):
     with pytest.raises(ConfigurationError, match=message):
         check_local(Beam(**setting))
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {},
-        {"direct_num_workers": 2},
-        {"runner": "portable", "job_endpoint": "localhost:8073", "environment_type": "LOOPBACK"},
-    ],
-)
-def test_settings_that_a_local_run_takes(setting):
-    check_local(Beam(**setting))

@@ -156,10 +156,6 @@ def test_several_mistakes_are_told_at_once(write):
     assert [line.partition(":")[0] for line in lines] == ["line 10", "line 16"]
 
 
-def test_numbers_with_an_exponent_are_numbers(write):
-    assert loader.load(write(GOOD.replace("rate: 0.1", "rate: 1e-3"))).trainer.hparams == {"rate": 0.001}
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [

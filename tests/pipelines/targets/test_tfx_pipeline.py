@@ -160,21 +160,6 @@ def test_other_files(spec, tmp_path, source, expected):
     assert expected in ids(build(spec.model_copy(update={"data": Data(**{source: str(tmp_path)})})))
 
 
-def test_required_features_are_in_the_cache_key_of_the_example_gen(spec, tmp_path):
-    components = [
-        build(spec.model_copy(update={"data": data})).components
-        for data in (Data(csv=str(tmp_path), require=["y", "x"]), Data(csv=str(tmp_path)))
-    ]
-    found = [{node.id: node for node in nodes}["CsvExampleGen"].exec_properties.get("require") for nodes in components]
-    assert found == ['["y", "x"]', None]
-
-
-def test_curated_schema_is_imported(spec, tmp_path):
-    (tmp_path / "schema.pbtxt").write_text("")
-    data = Data(csv=str(tmp_path), schema_file=str(tmp_path / "schema.pbtxt"))
-    assert "ImportSchemaGen" in ids(build(spec.model_copy(update={"data": data})))
-
-
 @pytest.mark.parametrize(
     ("path", "message"),
     [

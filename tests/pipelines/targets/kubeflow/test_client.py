@@ -1,4 +1,4 @@
-"""Tests submitting to Kubeflow Pipelines, and following a run.
+"""Tests submitting to Kubeflow Pipelines, and following, listing and cancelling runs.
 
 The real `kfp.Client` talks to a stand-in of the API server.
 """
@@ -56,32 +56,32 @@ def nothing_listens() -> Iterator[str]:
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def package(**changes: Any) -> str:
-    """Returns a pipeline of two steps, one of which sets its own caching options."""
-    step = {"componentRef": {"name": "step"}}
-    parameters = {"epochs": {"parameterType": "NUMBER_INTEGER", "defaultValue": 2}, "name": {"parameterType": "STRING"}}
-    spec = {
-        "pipelineInfo": {"name": "mine"},
-        "schemaVersion": "2.1.0",
-        "root": {
-            "inputDefinitions": {"parameters": parameters},
-            "dag": {"tasks": {"Reader": step, "Trainer": {**step, "cachingOptions": {"enableCache": True}}}},
+STEP = {"componentRef": {"name": "step"}}
+PARAMETERS = {"epochs": {"parameterType": "NUMBER_INTEGER", "defaultValue": 2}, "name": {"parameterType": "STRING"}}
+# A pipeline of two steps, one of which sets its own caching options.
+PACKAGE = yaml.safe_dump_all(
+    [
+        {
+            "pipelineInfo": {"name": "mine"},
+            "schemaVersion": "2.1.0",
+            "root": {
+                "inputDefinitions": {"parameters": PARAMETERS},
+                "dag": {"tasks": {"Reader": STEP, "Trainer": {**STEP, "cachingOptions": {"enableCache": True}}}},
+            },
+            "components": {"step": {"executorLabel": "step"}},
+            "deploymentSpec": {"executors": {"step": {"container": {"image": "image"}}}},
         },
-        "components": {"step": {"executorLabel": "step"}},
-        "deploymentSpec": {"executors": {"step": {"container": {"image": "image"}}}},
-        **changes,
-    }
-    platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": {"step": {"nodeSelector": {}}}}}}}
-    return yaml.safe_dump_all([spec, platform])
+        {"platforms": {"kubernetes": {"deploymentSpec": {"executors": {"step": {"nodeSelector": {}}}}}}},
+    ]
+)
 
 
 def connect(api: KfpApi, **login: str) -> kubeflow_client.KubeflowRuns:
     return kubeflow_client.KubeflowRuns(api.url, **login)
 
 
-def submit(pipelines: kubeflow_client.KubeflowRuns, text: str | None = None, **options: Any) -> kubeflow_client.Submitted:
-    settings = {"arguments": {"name": "x"}, "pipeline_root": ROOT, **options}
-    return pipelines.submit("mine", package() if text is None else text, **settings)
+def submit(pipelines: kubeflow_client.KubeflowRuns, text: str = PACKAGE, **options: Any) -> kubeflow_client.Submitted:
+    return pipelines.submit("mine", text, **{"arguments": {"name": "x"}, "pipeline_root": ROOT, **options})
 
 
 def story(api: KfpApi, *chapters: Callable[[], object]) -> None:
@@ -114,13 +114,9 @@ def test_first_a_pipeline_and_then_versions_of_it(api):
         submit(connect(api))
     assert [pipeline["name"] for pipeline in api.pipelines] == ["mine"]
     assert [uploaded.pipeline for uploaded in api.packages] == ["mine"] * 3
-    assert len({uploaded.version for uploaded in api.packages}) == 3
+    assert len({run.display_name for run in api.runs.values()}) == 3, "the name of the version"
+    assert {(run.experiment, run.service_account) for run in api.runs.values()} == {("Default", SERVICE_ACCOUNT)}
     assert [run.package for run in api.runs.values()] == api.packages
-    assert [path.rpartition("/")[2] for method, path in api.requests if method == "POST" and "/upload" in path] == [
-        "upload",
-        "upload_version",
-        "upload_version",
-    ]
 
 
 def test_what_is_said_of_a_run_arrives(api):
@@ -135,16 +131,7 @@ def test_what_is_said_of_a_run_arrives(api):
     assert submitted == kubeflow_client.Submitted(run.run_id, f"{api.url}/#/runs/details/{run.run_id}")
     assert run.runtime_config == {"parameters": {"name": "x", "epochs": 3}, "pipeline_root": ROOT}
     assert (run.experiment, run.display_name, run.service_account) == ("ours", "tonight", "trainer")
-    assert list(yaml.safe_load_all(run.package.text)) == list(yaml.safe_load_all(package()))
-
-
-def test_what_is_not_said_of_a_run_is_the_installations(api):
-    pipelines = connect(api)
-    first, second = (api.runs[submit(pipelines).id] for _ in range(2))
-    assert (first.experiment, first.service_account) == ("Default", SERVICE_ACCOUNT)
-    assert [experiment["display_name"] for experiment in api.experiments] == ["Default"]
-    assert first.display_name.startswith("mine-")
-    assert second.display_name == second.package.version != first.display_name
+    assert run.package.text == PACKAGE
 
 
 def test_everybody_finds_the_pipelines_of_their_namespace():
@@ -160,15 +147,11 @@ def test_everybody_finds_the_pipelines_of_their_namespace():
             connect(api)
 
 
-def test_refused_package_and_refused_arguments(api):
+def test_refused_package(api):
     pipelines = connect(api)
     with pytest.raises(ConfigurationError) as caught:
         submit(pipelines, "nothing")
     assert str(caught.value) == f"Kubeflow Pipelines at {api.url} refuses: 400: unknown template format"
-    api.before = lambda method, path: api.fail(400) if (method, path.rpartition("/")[2]) == ("POST", "runs") else None
-    with pytest.raises(ConfigurationError, match=r"refuses: 400: .*Bad Request"):
-        submit(pipelines)
-    assert not api.runs
 
 
 # Tests of addresses and credentials.
@@ -243,20 +226,6 @@ def test_reports_each_state_of_a_step_once(api):
     ]
 
 
-def test_reports_steps_of_nested_pipelines(api):
-    step = {"componentRef": {"name": "step"}}
-    within = {"dag": {"tasks": {"saves": step}}}
-    tasks = {"reads": step, "within": {"componentRef": {"name": "within"}}}
-    text = package(root={"dag": {"tasks": tasks}}, components={"step": {"executorLabel": "step"}, "within": within})
-    pipelines = connect(api)
-    run_id = submit(pipelines, text, arguments={}).id
-    names = [*tasks, "saves"]
-    story(api, state(api, "SUCCEEDED", dict.fromkeys(names, "SUCCEEDED")))
-    lines: list[str] = []
-    pipelines.follow(run_id, lines.append)
-    assert [line.split() for line in lines] == [[name, "succeeded"] for name in [*names, "ended"]]
-
-
 @pytest.mark.parametrize(
     ("ended", "error", "lines"),
     [
@@ -298,16 +267,6 @@ def test_patience_ends(api, monkeypatch, caplog):
     with pytest.raises(ConfigurationError, match="--host: Kubeflow Pipelines does not answer at"):
         pipelines.follow(run_id, print)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-def test_run_that_is_deleted_and_token_that_is_no_longer_good(api):
-    pipelines = connect(api)
-    run_id = submit(pipelines).id
-    with pytest.raises(ConfigurationError, match="refuses: 404: .*Run none not found"):
-        pipelines.follow("none", print)
-    story(api, state(api, "RUNNING"), lambda: setattr(api, "require_token", "another"))
-    with pytest.raises(ConfigurationError, match="does not let you in"):
-        pipelines.follow(run_id, print)
 
 
 def test_page_to_log_in_on(api):
@@ -374,3 +333,101 @@ def test_command_that_is_refused(api, command):
     assert "Jwt is missing); see the options --existing-token and --namespace" in line
     assert command("--existing-token", "secret").exit_code == 0
     assert len(api.runs) == 1
+
+
+def runs(api: KfpApi, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["runs", *arguments, "--target", "kubeflow", "--host", api.url])
+
+
+def test_list_in_pages(api, monkeypatch):
+    monkeypatch.setattr(kubeflow_client, "PAGE_SIZE", 2)
+    connected = connect(api)
+    ids = [submit(connected, display_name=f"run {number}").id for number in range(5)]
+    assert [run.id for run in connected.list_runs(10)] == ids[::-1]
+    assert [run.name for run in connected.list_runs(3)] == ["run 4", "run 3", "run 2"]
+
+
+def test_commands_of_runs(api):
+    run_id = submit(connect(api), display_name="mine", arguments={"epochs": 3}).id
+    steps = {"Reader": "SUCCEEDED", "Trainer": "RUNNING"}
+    api.set_state(run_id, "RUNNING", {"exit-handler-1": "RUNNING", **steps, "exit-handler-1.onExit": "PENDING"})
+    listed = runs(api, "list")
+    assert listed.exit_code == 0, listed.output
+    assert listed.output.splitlines()[1].split()[:3] == [run_id, "mine", "running"]
+
+    shown = runs(api, "show", run_id, "--output", "json")
+    document = json.loads(shown.output)
+    assert (document["state"], document["parameters"], document["seconds"]) == ("running", {"epochs": 3}, None)
+    # What the backend and we add is left out.
+    assert [(task["name"], task["state"]) for task in document["tasks"]] == [("Reader", "succeeded"), ("Trainer", "running")]
+    assert "Trainer  running" in runs(api, "show", run_id).output
+
+    api.runs[run_id].state = "SUCCEEDED"
+    assert "Trainer  unknown" in runs(api, "show", run_id).output
+
+    api.runs[run_id].state = "RUNNING"
+    cancelled = runs(api, "cancel", run_id)
+    assert cancelled.output == f"{run_id}: asked to end\n"
+    assert api.runs[run_id].state == "CANCELING"
+
+
+def test_errors_of_commands(api):
+    unknown = runs(api, "show", "unknown")
+    assert (unknown.exit_code, unknown.output.count("\n")) == (2, 1)
+    assert "404" in unknown.output
+    assert "not found" in unknown.output
+    assert "RUN: is missing" in runs(api, "show").output
+    mixed = runs(api, "list", "--root", "runs/digits")
+    assert mixed.output == "Error: --root: goes with --target local, not with --target kubeflow\n"
+    mixed = runs(api, "list", "--region", "europe-west4")
+    assert mixed.output == "Error: --region: goes with --target vertex, not with --target kubeflow\n"
+
+
+def test_schedules(api):
+    pipelines = connect(api)
+    times = {"cron": "0 3 * * 1-5", "start_time": "2026-12-01T00:00:00Z", "max_concurrent_run_count": 2, "no_catchup": True}
+    first = submit(pipelines, arguments={"epochs": 3}, display_name="nightly", schedule=times)
+    second = submit(pipelines, schedule={"cron": "0 * * * *"})
+    made = api.recurring_runs[first.id]
+    assert made["trigger"]["cron_schedule"] == {"cron": "0 0 3 * * 1-5", "start_time": "2026-12-01T00:00:00Z"}
+    assert (made["max_concurrency"], made["no_catchup"]) == (2, True)
+    assert made["runtime_config"] == {"parameters": {"epochs": 3}, "pipeline_root": "gs://bucket/root"}
+    assert api.recurring_runs[second.id]["max_concurrency"] == 1
+
+    def schedules(*words: str) -> Result:
+        return CliRunner().invoke(main, ["schedules", *words, "--target", "kubeflow", "--host", api.url])
+
+    assert schedules("pause", first.id).output == f"{first.id}: paused\n"
+    listed = json.loads(schedules("list", "--output", "json").stdout)
+    assert [(each["id"], each["state"], each["cron"]) for each in listed] == [
+        (second.id, "enabled", "0 0 * * * *"),
+        (first.id, "disabled", "0 0 3 * * 1-5"),
+    ]
+    assert schedules("resume", first.id).exit_code == 0
+    assert api.recurring_runs[first.id]["status"] == "ENABLED"
+    run = submit(pipelines).id
+    api.runs[run].recurring_run_id = second.id
+    refused = schedules("delete", second.id)
+    assert refused.exit_code == 2
+    assert f"would delete the pods of run {run} with it" in refused.output
+    api.set_state(run, "FAILED", {})
+    assert schedules("delete", second.id).exit_code == 0
+    assert "nightly" in schedules("list").output
+    gone = schedules("pause", second.id)
+    assert (gone.exit_code, f"Job {second.id} not found" in gone.output) == (2, True), gone.output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--cron", "0 3 * *"), "--cron: '0 3 * *' has 4 fields; write five"),
+        (("--cron", "TZ=Europe/Rome 0 3 * * *"), "--cron: Kubeflow Pipelines has one time zone for all schedules"),
+        (("--cron", "0 3 * * *", "--wait"), "--wait: is for one run, without --cron"),
+        (("--no-catchup",), "--no-catchup: belongs to a schedule; write --cron too"),
+        (("--cron", "0 3 * * *", "--max-run-count", "3"), "--max-run-count: goes with --target vertex"),
+    ],
+)
+def test_schedules_that_are_refused(words, message, request):
+    digits = str(request.config.rootpath / "examples" / "digits" / "kubeflow.yaml")
+    refused = CliRunner().invoke(main, ["submit", digits, "--target", "kubeflow", *words])
+    assert (refused.exit_code, message in refused.output) == (2, True), refused.output

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -12,12 +11,14 @@ from click.testing import CliRunner
 from compiled_for_kubeflow import TARGET, compiled, executors, project
 
 from tfx_distribute.pipelines.cli.main import main
+from tfx_distribute.pipelines.notify.kubeflow_step import VALIDATOR, Settings
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.pipelines.targets.kubeflow import compiler as kubeflow_compiler
+from tfx_distribute.pipelines.targets.kubeflow import exit_step
+from tfx_distribute.pipelines.targets.kubeflow.target import KubeflowTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-LEGAL = re.compile(r"[a-zA-Z0-9][-a-zA-Z0-9]*")  # Argo's tasks and templates
 REPOSITORY = Path(__file__).resolve().parents[4]
 
 TUNE = {
@@ -51,9 +52,16 @@ def tuned(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def notifying(tmp_path_factory):
+def notifying_file(tmp_path_factory):
+    target = {**TARGET, "secrets": [{"name": "notify", "env": {"NOTIFY_URLS": "urls"}}]}
+    notify = {"urls": "NOTIFY_URLS", "when": ["failed"]}
+    return project(tmp_path_factory.mktemp("notifying"), "digits", notify=notify, targets={"kubeflow": target})
+
+
+@pytest.fixture(scope="module")
+def notifying(notifying_file):
     """With a step at its end."""
-    return compiled(project(tmp_path_factory.mktemp("notifying"), "digits", notify={"urls": "NOTIFY_URLS"}))
+    return compiled(notifying_file)
 
 
 @pytest.fixture(params=["taxi", "digits", "tuned", "notifying"])
@@ -91,21 +99,9 @@ def test_text_like_a_number_is_text_for_every_parser_of_yaml():
     assert "name: digits 1" in text
 
 
-def test_names_are_legal_and_the_same_everywhere(package):
-    pipeline = package.pipeline
-    assert pipeline["schemaVersion"].startswith("2.1")
-    for _, dag in dags(pipeline):
-        for name, task in dag["tasks"].items():
-            assert LEGAL.fullmatch(name), name
-            assert task["taskInfo"]["name"] == name
-            assert set(task.get("dependentTasks", ())) <= set(dag["tasks"])
-            component = pipeline["components"][task["componentRef"]["name"]]
-            assert LEGAL.fullmatch(task["componentRef"]["name"])
-            assert "dag" in component or component["executorLabel"] in executors(pipeline)
-
-
 def test_every_input_is_given_by_somebody(package):
     pipeline = package.pipeline
+    assert pipeline["schemaVersion"].startswith("2.1")
     for outer, dag in dags(pipeline):
         outer_parameters = set(outer.get("inputDefinitions", {}).get("parameters", {}))
         for task in dag["tasks"].values():
@@ -141,11 +137,6 @@ def test_all_parameters_have_their_defaults(taxi, taxi_file):
     assert {name: parameter["defaultValue"] for name, parameter in declared.items()} == values
     assert all(parameter["isOptional"] for parameter in declared.values())
     assert (declared["num_shards"]["defaultValue"], declared["mesh"]["defaultValue"]) == (0, ""), "which TFX loses"
-
-
-def test_given_parameters_are_the_defaults(digits):
-    declared = digits.pipeline["root"]["inputDefinitions"]["parameters"]
-    assert declared["num_workers"]["defaultValue"] == 4
 
 
 def test_changed_files_are_another_key_of_the_cache(taxi):
@@ -338,3 +329,29 @@ def test_a_schema_on_a_volume_is_read_by_the_steps(tmp_path):
     for task in ("CsvExampleGen", "CsvExampleGen-input"):
         path = tasks[task]["inputs"]["parameters"]["schema_file"]
         assert path == {"runtimeValue": {"constant": "/shared/schema.pbtxt"}}
+
+
+def test_a_notification_is_sent_at_the_end_of_all_steps(notifying, notifying_file):
+    root, within = notifying.pipeline["root"], notifying.pipeline["components"]["exit-handler-1"]
+    assert set(root["dag"]["tasks"]) == {"exit-handler-1", "notify"}
+    assert root["dag"]["tasks"]["notify"]["dependentTasks"] == ["exit-handler-1"]
+    assert root["dag"]["tasks"]["notify"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
+    assert notifying.num_steps == len(within["dag"]["tasks"]) + 1
+    assert within["inputDefinitions"] == root["inputDefinitions"], "with their defaults"
+    _, _, _, text = executors(notifying.pipeline)["notify_executor"]["container"]["args"]
+    settings = Settings(**json.loads(text))
+    assert (settings.pipeline, settings.urls, settings.when) == ("digits", "NOTIFY_URLS", ["failed"])
+    assert VALIDATOR in settings.steps
+    assert set(settings.steps) == {name for name in within["dag"]["tasks"] if not name.endswith("-import")}
+    config = notifying.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["notify_executor"]
+    assert config["secretAsEnv"][0]["keyToEnv"] == [{"envVar": "NOTIFY_URLS", "secretKey": "urls"}]
+    target = KubeflowTarget(loader.load(notifying_file))
+    assert not [line for line in target.find_warnings() if "notify" in line]
+    with pytest.raises(ConfigurationError, match="give the component another id"):
+        exit_step.add(notifying.pipeline, target.spec.notify, target.settings)
+
+
+def test_addresses_of_notifications_that_no_secret_sets(tmp_path):
+    target = KubeflowTarget(loader.load(project(tmp_path, "digits", notify={"urls": "NOTIFY_URLS"})))
+    (warning,) = (line for line in target.find_warnings() if "notify" in line)
+    assert warning.endswith("write targets.kubeflow.secrets: [{name: SECRET, env: {NOTIFY_URLS: KEY}}]")

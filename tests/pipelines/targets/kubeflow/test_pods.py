@@ -3,8 +3,8 @@ import pytest
 from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
 from tfx_distribute.pipelines.targets.kubeflow import pods
 from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
-from tfx_distribute.pipelines.targets.kubeflow.pod_template import make_pod_template
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings, Secret, Volume
+from tfx_distribute.pipelines.targets.kubeflow.training import make_pod_template
 
 TARGET = KubeflowSettings(
     image="registry.example.com/digits:1",

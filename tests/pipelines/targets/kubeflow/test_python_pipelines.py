@@ -309,7 +309,7 @@ def test_what_kubeflow_would_not_do_is_refused():
     found = latest_blessed()
     destination = pusher_pb2.PushDestination(filesystem={"base_directory": "gs://bucket/serving"})
     pusher = Pusher(found.outputs["model"], found.outputs["model_blessing"], push_destination=destination)
-    with pytest.raises(ConfigurationError, match=r"^Pusher: reads the blessing of blessed, .* leave the blessing out"):
+    with pytest.raises(ConfigurationError, match=r"^Pusher: depends on blessed-model-blessing-resolver, .* leave it out"):
         compile_by_hand(found, pusher)
     latest = resolver.Resolver(
         strategy_class=latest_artifact_strategy.LatestArtifactStrategy,

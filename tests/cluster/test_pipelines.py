@@ -27,24 +27,14 @@ NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 def test_one_process_in_the_step(installation):
-    run = installation.run()
-    assert run.steps[-1] == "Pusher"
-    assert len(installation.pushed()) == 1
+    run = installation.run(*TRAIN_ONLY)
     assert (model(run)["strategy"], model(run)["num_replicas"]) == ("one_device", 1)
-    assert run.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
     assert not [job for kind in JOB_KINDS.values() for job in installation.namespace.jobs(kind)]
-    writable = ["find", SERVING, TRAINING, "-perm", "/o=w"]
-    assert not installation.namespace.run("writable", writable), "nobody else can write to what is served"
-    again = installation.run()
-    assert again.cached == again.steps[:-1], "the digits declare the version of their data"
-    assert again.steps[-1] == "Pusher", "it sees what is served"
-    assert len(installation.pushed()) == 1
 
 
 def test_two_workers(installation):
     """A TFJob, up to the pushed model, with what people look at meanwhile and after."""
     kind = JOB_KINDS["tfjob"]
-    before = len(installation.pushed())
     metrics = {}
 
     def watch(step, pod):
@@ -53,32 +43,33 @@ def test_two_workers(installation):
             metrics.update({role: wait_for_metrics(training, role) for role in ("chief", "worker")})
 
     run = installation.run_and_strike(kind.name, "watched", strike=watch, **TWO_WORKERS, epochs=30)
-    assert len(installation.pushed()) == before + 1
-    check_training_in_pods(installation, kind, run)
+    assert run.steps[-1] == "Pusher"
+    assert run.outputs["Evaluator"]["blessing"]["metadata"]["blessed"] == 1
+    check_training_in_pods(installation, kind, run, pods=2)
+    assert (model(run)["strategy"], model(run)["num_replicas"], model(run)["num_workers"]) == ("multi_worker_mirrored", 2, 2)
     for role, text in metrics.items():
         assert re.search(rf'^tfx_distribute_training_step{{task="{role}-0"}} [1-9]', text, re.M)
         assert f'tfx_distribute_training_time_seconds_total{{activity="compute",task="{role}-0"}}' in text
         assert f'tfx_distribute_training_metric{{name="loss",task="{role}-0"}}' in text
     check_history(installation, run, epochs=30)
     check_report(installation, run)
+    writable = ["find", SERVING, TRAINING, "-perm", "/o=w"]
+    assert not installation.namespace.run("writable", writable), "nobody else can write to what is served"
+    again = installation.run(kind.name, "watched", **TWO_WORKERS, epochs=30)
+    assert again.cached == again.steps[:-1], "the digits declare the version of their data"
+    assert again.steps[-1] == "Pusher", "it sees what is served"
+    assert len(installation.pushed()) == 1
 
 
-def test_two_workers_from_an_earlier_model(installation):
-    """A JobSet."""
-    base_model = installation.run().outputs["Trainer"]["model"]["uri"]
-    run = installation.run("jobset", f"base_model={base_model}", *TRAIN_ONLY, **TWO_WORKERS, epochs=1)
-    check_training_in_pods(installation, JOB_KINDS["jobset"], run)
+def test_parameter_servers_from_an_earlier_model(installation):
+    """A JobSet; test_struck_trainings has two workers in one."""
+    base_model = installation.run(*TRAIN_ONLY).outputs["Trainer"]["model"]["uri"]
+    parameters = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1}
+    run = installation.run("jobset", f"base_model={base_model}", *TRAIN_ONLY, **parameters, epochs=1)
+    check_training_in_pods(installation, JOB_KINDS["jobset"], run, pods=3)
     assert model(run)["base_model"] == base_model
     assert (model(run)["base_model_weights_taken"], model(run)["base_model_weights_skipped"]) == (6, 0)
     assert model(run)["training_val_accuracy"] > 0.9, "one epoch does not reach that from scratch"
-
-
-def test_parameter_servers(installation):
-    parameters = {"strategy": "parameter_server", "num_workers": 1, "num_parameter_servers": 1}
-    before = len(installation.pushed())
-    run = installation.run("jobset", **parameters, epochs=40)
-    assert len(installation.pushed()) == before + 1
-    assert model(run)["training_val_accuracy"] > 0.9
 
 
 def test_search(installation):
@@ -95,13 +86,12 @@ def test_search(installation):
     assert not left, "the states of the trials are gone"
 
 
-def check_training_in_pods(installation: Installation, kind: JobKind, run: Run) -> None:
-    assert (model(run)["strategy"], model(run)["num_replicas"], model(run)["num_workers"]) == ("multi_worker_mirrored", 2, 2)
+def check_training_in_pods(installation: Installation, kind: JobKind, run: Run, pods: int) -> None:
     log = run.logs["Trainer"]
     (job,) = [job for job in installation.namespace.jobs(kind) if owner(job) == installation.steps.pods["Trainer"][-1]]
     name = job["metadata"]["name"]
     assert f"created {kind.title} {name} in namespace {installation.namespace.name}" in log
-    assert "active, 2 of 2 pods run" in log
+    assert f"active, {pods} of {pods} pods run" in log
     assert "chief: done; training step" in log
     script = f"ls {TRAINING}/{name}; find {TRAINING}/checkpoints -type f"
     left = installation.namespace.run("left", ["sh", "-c", script]).split()

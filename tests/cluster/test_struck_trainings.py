@@ -21,12 +21,12 @@ EVERY = 20  # training steps between two saves
 
 
 @pytest.mark.parametrize(
-    ("kind", "losses"), [("tfjob", ("deleted", "out of memory")), ("jobset", ("evicted",))], indirect=["kind"]
+    ("kind", "events"), [("tfjob", ("out of memory", "preempted")), ("jobset", ("deleted", "evicted"))], indirect=["kind"]
 )
-def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
-    """A worker is lost, the job is preempted, and the step is deleted, one by one.
+def test_what_happens_to_pods_costs_no_training(installation, kind, events):
+    """A worker is lost or the job is preempted, and then the step is deleted.
 
-    Each way to lose a worker with one kind of job: test_jobs has all with both.
+    Each event with one kind of job: test_jobs and test_queues have all with both.
     """
     namespace, pods, logs = installation.namespace, [], []
 
@@ -38,12 +38,10 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
             return
         training = RunningTraining(namespace, kind, pod)
         chief = wait_for_saves(training)
-        for how in losses:
-            lose_worker(training, how)
+        for event in events:
+            bring_about(event, training)
             chief = wait_for_saves(training, chief)
-        namespace.apply(urgent_job(namespace))
-        wait_for_saves(training, chief)
-        wait_until(lambda: len(steps_after("continues", namespace.log(pod))) > len(losses))
+        wait_until(lambda: len(steps_after("continues", namespace.log(pod))) >= len(events))
         logs.append(namespace.log(pod))
         uids = {each.metadata.uid for each in training.pods()}
         namespace.delete_pod(pod, grace_seconds=30)
@@ -55,14 +53,15 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, losses):
     assert pods == installation.steps.pods["Trainer"][-2:]
     (log,) = logs
     assert ("; restart 1 of" in log) == (kind.name == "tfjob"), "JobSet restarts by itself"
-    assert re.search(f"waits in queue {QUEUE}: .*Preempted to accommodate a workload", log)
+    preempted = re.search(f"waits in queue {QUEUE}: .*Preempted to accommodate a workload", log)
+    assert bool(preempted) == ("preempted" in events)
     # A pod has time to save, unless the kernel kills it: training continues after a
     # step that is not saved anyway. One may be so by chance, and the last line of a
     # removed pod may be lost.
     saved = steps_after("saved", log)
-    continued = dict(zip((*losses, "preempted"), steps_after("continues", log), strict=True))
-    periodic = {how for how, step in continued.items() if step % EVERY == 0 and step not in saved}
-    assert "out of memory" in periodic or "out of memory" not in losses, f"{continued}, saved {saved}:\n{log}"
+    continued = dict(zip(events, steps_after("continues", log), strict=True))
+    periodic = {event for event, step in continued.items() if step % EVERY == 0 and step not in saved}
+    assert "out of memory" in periodic or "out of memory" not in events, f"{continued}, saved {saved}:\n{log}"
     assert len(periodic - {"out of memory"}) <= 1, f"{continued}, saved {saved}:\n{log}"
     second = run.logs["Trainer"]
     assert f"created {kind.title}" in second, "the first step has removed its own"
@@ -92,11 +91,14 @@ def steps_after(word: str, log: str) -> list[int]:
     return [int(step) for step in re.findall(rf"{word} after training step (\d+)", log)]
 
 
-def lose_worker(training: RunningTraining, how: str) -> None:
+def bring_about(event: str, training: RunningTraining) -> None:
+    if event == "preempted":
+        training.namespace.apply(urgent_job(training.namespace))
+        return
     worker = training.running("worker").metadata.name
-    if how == "deleted":
+    if event == "deleted":
         training.namespace.delete_pod(worker, grace_seconds=30)
-    elif how == "evicted":
+    elif event == "evicted":
         evict(training.namespace, worker)
     else:
         exhaust_memory(training.namespace, worker)

@@ -84,9 +84,6 @@ class TrainerArguments(TypedDict, total=False):
     multiplies it by the number of batches in a training step (replicas that train
     in step, times `gradient_accumulation_steps`), `sqrt` by the square root of
     that number; `none` keeps it. Default: "none"."""
-    warmup_steps: int | RuntimeParameter | None
-    """Number of training steps in which the learning rate rises linearly to its full
-    value; 0 starts with the full value. Default: 0."""
     seed: int | RuntimeParameter | None
     """Seed of the initial weights, of shuffling and of dropout. Default: 0."""
     keras_version: int | RuntimeParameter | None

@@ -78,9 +78,6 @@ class Parameters(ParameterModel):
     multiplies it by the number of batches in a training step (replicas that train
     in step, times `gradient_accumulation_steps`), `sqrt` by the square root of
     that number; `none` keeps it."""
-    warmup_steps: int = 0
-    """Number of training steps in which the learning rate rises linearly to its full
-    value; 0 starts with the full value."""
     seed: int = 0
     """Seed of the initial weights, of shuffling and of dropout."""
     keras_version: int = 2

@@ -167,12 +167,6 @@ class TrainingOptions:
         "of that number; `none` keeps it.",
         choices=("none", "linear", "sqrt"),
     )
-    warmup_steps: int = parameter(
-        0,
-        "Number of training steps in which the learning rate rises linearly to its full value; 0 starts with the full "
-        "value.",
-        minimum=0,
-    )
     seed: int = parameter(
         0,
         "Seed of the initial weights, of shuffling and of dropout.",

@@ -23,18 +23,6 @@ def unwrap(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def batches_applied(optimizer: Any) -> Any:
-    """Returns how many batches' gradients an optimizer has been given.
-
-    This is a scalar integer variable. With Keras 3's own `gradient_accumulation_steps`,
-    `iterations` counts only every so many of them.
-    """
-    inner = unwrap(optimizer)
-    accumulates = getattr(inner, "gradient_accumulation_steps", None)
-    batches = getattr(inner, "_iterations", None) if accumulates else None
-    return optimizer.iterations if batches is None else batches
-
-
 def with_inner(optimizer: Any) -> list[Any]:
     """Returns an optimizer, and those that it keeps, which it may delegate to.
 

@@ -75,8 +75,7 @@ class CoordinatorStepRunner(StepRunner):
         results = []
         for steps in [steps_per_call] * num_full_calls + [rest] * (rest > 0):
             arguments = (tf.constant(self._step, tf.int64), tf.constant(steps))
-            with self._warming_up():
-                results.append(self._coordinator.schedule(self._train_part_function, args=arguments))
+            results.append(self._coordinator.schedule(self._train_part_function, args=arguments))
             self._step += steps
         self._coordinator.join()
         losses, times = zip(*(result.fetch() for result in results), strict=True)

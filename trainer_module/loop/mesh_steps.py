@@ -20,7 +20,6 @@ from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import optimizers
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
-from tfx_distribute.trainer_module.keras.learning_rate import WarmUp
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.loop import step_timing
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
@@ -43,24 +42,20 @@ class MeshStepRunner(StepRunner):
         strategy: MeshStrategy,
         input_pipeline: InputPipeline,
         options: TrainingOptions,
-        warm_up: WarmUp | None = None,
     ):
         _lay_out_optimizer(model_adapter, strategy)
-        super().__init__(model_adapter, strategy, input_pipeline, options, warm_up)
+        super().__init__(model_adapter, strategy, input_pipeline, options)
         self._measures_peers = False  # DTensor has no operation for the time of day
         strategy.check_rules(model_adapter.model)
         self._gradients_function = tf.function(self._gradients)
         self._apply_function = tf.function(self._apply)
         self._eval_step_function = tf.function(self._eval_step)
-        self._before_step_function = tf.function(warm_up.before_step) if warm_up else None
 
     @override
     def train(self, num_steps: int) -> tuple[float, CallTime]:
         begin, waited = time.time(), 0.0
         loss = None
         for step in range(num_steps):
-            if self._before_step_function is not None:
-                self._before_step_function()
             is_measured = not self._behind_host or step % step_timing.SAMPLE == 0
             if is_measured and loss is not None:
                 _local_value(loss).numpy()  # waits for the devices
@@ -68,8 +63,7 @@ class MeshStepRunner(StepRunner):
             batch, _ = next(self._training)
             waited += time.monotonic() - before if is_measured else 0.0
             loss, gradients = self._gradients_function(self._shard_batch(batch))
-            with self._warming_up():
-                self._apply_function(gradients)
+            self._apply_function(gradients)
         if self._behind_host:
             waited *= step_timing.weight_of_measured(num_steps)
         return float(_local_value(loss)), CallTime(begin, waited)

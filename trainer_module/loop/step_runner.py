@@ -18,7 +18,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import keras_models, loss_reduction
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
-from tfx_distribute.trainer_module.keras.learning_rate import WarmUp
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.loop import gradients as gradients_lib
 from tfx_distribute.trainer_module.loop import step_timing
@@ -60,15 +59,11 @@ class StepRunner:
         strategy: tf.distribute.Strategy,
         input_pipeline: InputPipeline,
         options: TrainingOptions,
-        warm_up: WarmUp | None = None,
     ):
         self._model_adapter = model_adapter
         self._strategy = strategy
-        self._warm_up = warm_up
-        self._warming_up = warm_up.in_effect if warm_up else contextlib.nullcontext
         self._batches_per_step = options.gradient_accumulation_steps
-        with self._warming_up():  # it may trace a step of the user's own
-            model_adapter.prepare(input_pipeline.zeros())
+        model_adapter.prepare(input_pipeline.zeros())
         self._variables = model_adapter.model.trainable_variables
         if not self._variables:
             raise ConfigurationError("module: the model has no trainable variables, or base_model.freeze freezes all")
@@ -135,7 +130,7 @@ class StepRunner:
         steps_left = num_steps
         while steps_left:
             count = self._train_calls.next_count(steps_left)
-            with self._warming_up(), self._train_calls.tracing():
+            with self._train_calls.tracing():
                 loss, times = self._train_function(tf.constant(count))
             steps_left -= count
             call_begin, *call_waits = times.numpy()
@@ -260,8 +255,6 @@ class StepRunner:
         Returns the losses of the replicas, and a vector: the seconds for which the step
         waited for batches, and for peers.
         """
-        if self._warm_up is not None:
-            self._warm_up.before_step()
         batch, waited = self._next(iterator)
         if self._batches_per_step == 1:
             losses, summed = self._run(self._whole_step, *batch)

@@ -118,7 +118,7 @@ class _Training:
             reporter,
             self._plan,
             self._plan.global_batch_size // strategy_table.readers(job.distribution),
-            lambda: learning_rate.read(self._adapter.optimizer, self._options.warmup_steps),
+            lambda: learning_rate.read(self._adapter.optimizer),
         )
         self._process_times = ProcessTimes(self._counter.meter)
         self._metrics: dict[str, float] = {}
@@ -143,8 +143,8 @@ class _Training:
         job, options, plan, adapter = self._job, self._options, self._plan, self._adapter
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
-        warm_up = learning_rate.scale(adapter.optimizers(), rate_factor, options.warmup_steps)
-        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options, warm_up)
+        learning_rate.scale(adapter.optimizers(), rate_factor)
+        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options)
         if job.outputs.serving_model_dir:
             _check_export(adapter, features, self._input)
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)

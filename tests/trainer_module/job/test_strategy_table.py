@@ -63,7 +63,6 @@ def test_a_named_strategy_is_left_alone():
             {"learning_rate_scaling": "cubic"},
             "learning_rate_scaling: 'cubic' is not known; choose one of none, linear, sqrt",
         ),
-        ({"warmup_steps": -1}, "warmup_steps: -1 is too small"),
         ({"precision": "float64"}, "precision: 'float64' is not known"),
         ({"partition_min_bytes": 1}, "partition_min_bytes: strategy 'default' has no parameter servers"),
         (

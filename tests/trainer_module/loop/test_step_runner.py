@@ -6,7 +6,7 @@ from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.keras import keras_metrics, learning_rate, optimizers
+from tfx_distribute.trainer_module.keras import keras_metrics
 from tfx_distribute.trainer_module.keras.model_adapters import factory
 from tfx_distribute.trainer_module.loop import gradients
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
@@ -118,19 +118,6 @@ def test_an_optimizer_may_compute_gradients_itself():
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-class Accumulates(tf.keras.optimizers.SGD):
-    """Counts as those of Keras 3 do."""
-
-    gradient_accumulation_steps = 3
-
-    @property
-    def iterations(self):
-        return self._iterations // self.gradient_accumulation_steps
-
-    def apply_gradients(self, grads_and_vars, **options):
-        self._iterations.assign_add(1)
-
-
 def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
     drawn = []
 
@@ -168,25 +155,3 @@ def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
     resumed.read(f"{tmp_path}/state").assert_consumed()
     step_runner.train(10)
     assert drawn == whole
-
-
-def test_a_warmup_counts_the_steps_that_an_optimizer_accumulates():
-    model = model_with(Accumulates(0.4))
-    warm_up = learning_rate.scale([model.optimizer], 1.0, 4)
-    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), warm_up)
-    step_runner.open(0)
-    step_runner.train(2)
-    assert learning_rate.read(model.optimizer, 4) == pytest.approx(0.3)
-    with warm_up.in_effect():
-        assert float(model.optimizer.learning_rate) == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}])
-@pytest.mark.parametrize("wrap", [lambda inner: inner, keras.optimizers.LossScaleOptimizer])
-def test_batches_that_an_optimizer_of_keras_3_was_given(wrap, options):
-    optimizer = wrap(keras.optimizers.SGD(0.1, **options))
-    weight = keras.Variable([1.0])
-    optimizer.build([weight])
-    for _ in range(3):
-        optimizer.apply([tf.constant([0.5])], [weight])
-    assert int(optimizers.batches_applied(optimizer)) == 3

@@ -18,9 +18,6 @@ def test_learning_rate_of_many_replicas(cluster):
         distribution, TrainingOptions(32, train_steps=30), hparams={"hidden_units": 64, "learning_rate": 0.004}
     )
     assert scaled.metrics["loss"] == pytest.approx(by_hand.metrics["loss"], rel=1e-4)
-    workers = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
-    warmed = cluster.train(workers, TrainingOptions(32, train_steps=30, learning_rate_scaling="linear", warmup_steps=20))
-    assert scaled.metrics["loss"] < warmed.metrics["loss"]
 
 
 CALLBACKS = """

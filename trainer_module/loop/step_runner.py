@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
@@ -21,7 +20,6 @@ from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.loop import gradients as gradients_lib
 from tfx_distribute.trainer_module.loop import step_timing
-from tfx_distribute.trainer_module.loop.batch_collectives import Calls
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
 
 Iterator = Any  # tf.data's or tf.distribute's
@@ -90,7 +88,7 @@ class StepRunner:
         eagerly = model_adapter.model.run_eagerly
         self._train_function = self._train_on_all if eagerly else tf.function(self._train_on_all)
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
-        self._train_calls, self._eval_calls = Calls(self._check_accumulation), Calls()
+        self._steps_per_execution = options.steps_per_execution
         # Traced twice, since training and evaluation may have different metrics.
         self._metrics_function = tf.function(model_adapter.metrics)
         self._input_pipeline = input_pipeline
@@ -126,19 +124,11 @@ class StepRunner:
           The mean loss of the last step on this process's replicas, a number or a
           scalar tensor that a device may still compute, and the time of the call.
         """
-        begin, waits = 0.0, np.zeros(2)
-        steps_left = num_steps
-        while steps_left:
-            count = self._train_calls.next_count(steps_left)
-            with self._train_calls.tracing():
-                loss, times = self._train_function(tf.constant(count))
-            steps_left -= count
-            call_begin, *call_waits = times.numpy()
-            begin, waits = begin or call_begin, waits + call_waits
+        loss, times = self._train_function(tf.constant(num_steps))
         train_counter = getattr(self._model_adapter.model, "_train_counter", None)
         if train_counter is not None:  # Keras 2: its TensorBoard callback reads the step from here
             train_counter.assign_add(num_steps, read_value=False)
-        return loss, self._call_time(begin, *waits)
+        return loss, self._call_time(*times.numpy())
 
     def _call_time(self, begin: float, input_seconds: float, peers: float) -> CallTime:
         return CallTime(float(begin), float(input_seconds), float(peers) if self._measures_peers else None)
@@ -146,19 +136,17 @@ class StepRunner:
     def evaluate(self, callbacks: tf.keras.callbacks.CallbackList | None = None) -> None:
         """Evaluates on the whole eval split; updates the metrics.
 
-        `callbacks` have hooks for each batch of an evaluation; None evaluates all
-        batches in one TensorFlow call.
+        `callbacks` have hooks for the batches of an evaluation. Without them, and
+        without `steps_per_execution`, all batches are one TensorFlow call.
         """
-        done = 0
-        while done < self._eval_steps:
-            count = 1 if callbacks else self._eval_calls.next_count(self._eval_steps - done)
+        per_call = self._steps_per_execution or (1 if callbacks else self._eval_steps)
+        for first in range(0, self._eval_steps, per_call):
+            count = min(per_call, self._eval_steps - first)
             if callbacks:
-                callbacks.on_test_batch_begin(done)
-            with self._eval_calls.tracing():
-                self._evaluate_function(self._evaluation, tf.constant(count))
+                callbacks.on_test_batch_begin(first)
+            self._evaluate_function(self._evaluation, tf.constant(count))
             if callbacks:
-                callbacks.on_test_batch_end(done, as_floats(self.metrics(evaluated=True)))
-            done += count
+                callbacks.on_test_batch_end(first + count - 1, as_floats(self.metrics(evaluated=True)))
 
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
         """Returns the values of the metrics over all replicas, by name.
@@ -354,14 +342,6 @@ class StepRunner:
         if untrained:
             names = ", ".join(map(_name, untrained))
             warnings.warn(f"module: the loss does not depend on {names}, which will not be trained", stacklevel=1)
-
-    def _check_accumulation(self) -> None:
-        if self._batches_per_step > 2:  # the first and the second are different places in the graph
-            raise ConfigurationError(
-                "gradient_accumulation_steps: the steps of the model communicate values of the batch's shape between "
-                "replicas, which several batches in one step cannot; write gradient_accumulation_steps=1 or "
-                "drop_remainder=true"
-            )
 
     def _first_gradients(self, batch: Any, share: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
         loss, gradients = self._compute_gradients(batch, share)

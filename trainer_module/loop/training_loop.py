@@ -49,6 +49,11 @@ _REORDERED = (
     "base_model: the order of {} has changed since it was trained, so rows of embeddings, or outputs for classes, may be "
     "those of other entries; name these layers in base_model.vocabularies"
 )
+# In one call of TensorFlow, a collective operation keeps the shape of its first round.
+_SHAPES = (
+    "module: the steps of the model communicate values of the batch's shape between replicas, and batches differ in size; "
+    "write steps_per_execution=1, and no gradient_accumulation_steps"
+)
 
 
 def train(
@@ -136,7 +141,12 @@ class _Training:
             self._input.explaining_read_errors(),
             preemption.deferring_exit(),
         ):
-            yield
+            try:
+                yield
+            except tf.errors.OpError as error:
+                if "Shape mismatch in the collective" in str(error):
+                    raise ConfigurationError(_SHAPES) from error
+                raise
 
     def check_and_prepare(self, features: Features) -> None:
         """Prepares the steps, checks the export, and reads the base model."""

@@ -120,7 +120,7 @@ class CoordinatorStepRunner(StepRunner):
         # Counted before anything else, so that no metric changes without it.
         with tf.control_dependencies([self._begun_parts.assign_add(1)]):
             for batch in self._input_pipeline.evaluation_part(part, num_parts, batch_size):
-                self._run(self._eval_step, batch)
+                self._run(self.step.evaluate, batch)
 
 
 def serve(task: ClusterTask, distribution: Distribution) -> None:

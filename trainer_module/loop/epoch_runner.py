@@ -12,6 +12,7 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.time_use import WAIT
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.liveness import preemption
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
@@ -31,13 +32,14 @@ class EpochRunner:
     def __init__(
         self,
         step_runner: StepRunner,
+        peers: Peers,
         steps_per_execution: int,
         callbacks: tf.keras.callbacks.CallbackList,
         counter: "StepCounter",
         profiler: Profiler,
         checkpoints: Checkpoints,
     ):
-        self._step_runner = step_runner
+        self._step_runner, self._peers = step_runner, peers
         self._steps_per_execution = steps_per_execution
         self._callbacks = callbacks
         # Steps until the processes agree again on what to do.
@@ -47,8 +49,8 @@ class EpochRunner:
         self._checkpoints = checkpoints
         self._is_traced = self._reads_metrics = False
         # Like the sum of gradients. `time_use.summarize` takes one of the two for all.
-        peers = WAIT if step_runner.measures_peers else "compute"
-        self._agreeing = peers if step_runner.has_peers else "other"
+        waiting = WAIT if step_runner.step.measures_peers else "compute"
+        self._agreeing = waiting if peers.exist else "other"
 
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
         """Runs the steps of an epoch, or the rest of them, until a batch hook stops it.
@@ -62,7 +64,7 @@ class EpochRunner:
         """
         # True if any process has a callback with batch hooks. As in `fit`, the hooks
         # are called for each execution.
-        calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "train"))[0] > 0
+        calls_hooks = self._peers.agree(_has_batch_hooks(self._callbacks, "train"))[0] > 0
         min_steps = self._steps_per_execution or 1
         has_fixed_calls = bool(self._steps_per_execution or calls_hooks)
         done = first_step
@@ -78,7 +80,7 @@ class EpochRunner:
             # Grows gradually, because the time of the first call includes tracing.
             next_stretch = min(10 * count, int(count * self._step_runner.call_seconds / max(elapsed, 1e-9)))
             with self._counter.meter.spending(self._agreeing):
-                agreed_stretch, save_due, preempted, stop_training = self._step_runner.agree(
+                agreed_stretch, save_due, preempted, stop_training = self._peers.agree(
                     next_stretch,
                     self._checkpoints.due(self._counter.step),
                     preemption.preemption_requested(),
@@ -108,7 +110,7 @@ class EpochRunner:
           PreemptedError: A process was asked to stop.
         """
         with self._counter.meter.spending(self._agreeing):
-            stop_training, save_due, preempted, times_wanted = self._step_runner.agree(
+            stop_training, save_due, preempted, times_wanted = self._peers.agree(
                 self._callbacks.model.stop_training,
                 self._checkpoints.due_at_epoch_end(self._counter.step),
                 preemption.preemption_requested(),
@@ -130,7 +132,7 @@ class EpochRunner:
     def evaluate(self) -> dict[str, float]:
         """Evaluates on the eval split and returns the metrics, as `fit` does."""
         with self._counter.meter.spending("evaluate"):
-            calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
+            calls_hooks = self._peers.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
             self._callbacks.on_test_begin()
             self._step_runner.evaluate(self._callbacks if calls_hooks else None)
             metrics = as_floats(self._step_runner.metrics(evaluated=True))
@@ -164,7 +166,7 @@ class EpochRunner:
         loss = self._train(count, waits=calls_hooks or is_profiled or done + count == until)
         if calls_hooks:  # callbacks may set the learning rate from it: the same in all processes
             with self._counter.meter.spending(self._agreeing):
-                loss = self._step_runner.agree(loss)[0]
+                loss = self._peers.agree(loss)[0]
         self._counter.advance(count, loss)
         self._profiler.stop_if_due(self._counter.step)
         if calls_hooks:

@@ -45,11 +45,10 @@ class MeshStepRunner(StepRunner):
     ):
         _lay_out_optimizer(model_adapter, strategy)
         super().__init__(model_adapter, strategy, input_pipeline, options)
-        self._measures_peers = False  # DTensor has no operation for the time of day
         strategy.check_rules(model_adapter.model)
-        self._gradients_function = tf.function(self._gradients)
-        self._apply_function = tf.function(self._apply)
-        self._eval_step_function = tf.function(self._eval_step)
+        self._gradients_function = tf.function(self.step.dense_gradients)
+        self._apply_function = tf.function(self.step.apply)
+        self._eval_step_function = tf.function(self.step.evaluate)
 
     @override
     def train(self, num_steps: int) -> tuple[float, CallTime]:
@@ -62,7 +61,8 @@ class MeshStepRunner(StepRunner):
             before = time.monotonic()
             batch, _ = next(self._training)
             waited += time.monotonic() - before if is_measured else 0.0
-            loss, gradients = self._gradients_function(self._shard_batch(batch))
+            # The loss is that of the global batch.
+            loss, gradients = self._gradients_function(self._shard_batch(batch), 1.0)
             self._apply_function(gradients)
         if self._behind_host:
             waited *= step_timing.weight_of_measured(num_steps)
@@ -87,11 +87,6 @@ class MeshStepRunner(StepRunner):
     def open(self, first_step: int) -> None:
         self._input_pipeline = self._input_pipeline.of_global_batch(self._strategy.num_replicas_in_sync)
         self._training = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
-
-    def _gradients(self, batch: Any, share: tf.Tensor | float = 1.0) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = super()._gradients(batch, share)  # the loss is that of the global batch
-        # The gradient of an embedding is a list of rows.
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _shard_batch(self, batch: Any) -> Any:
         """Divides a batch along the mesh's `batch` dimension.

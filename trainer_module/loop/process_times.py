@@ -5,7 +5,7 @@ import time
 
 from tfx_distribute.trainer_module.job.cluster import CHIEF, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, COUNTERS, ProcessTime, TimeUse, summarize
-from tfx_distribute.trainer_module.loop.step_runner import StepRunner
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
 
 # Between two times that they are gathered: after each short epoch would take too long.
@@ -41,11 +41,11 @@ class ProcessTimes:
         """True if the last time was long enough ago."""
         return time.monotonic() - self._gathered_at >= GATHER_SECONDS
 
-    def gather(self, step_runner: StepRunner) -> None:
+    def gather(self, peers: Peers) -> None:
         """Gathers the times; all processes of the cluster have to call it together."""
         self._gathered_at = time.monotonic()
         row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())
-        self.time_use = summarize(decode(step_runner.gather(row)))
+        self.time_use = summarize(decode(peers.gather(row)))
         recent = self._summarize_recent()
         is_new = (recent.slowest, recent.reason) != (self._recent.slowest, self._recent.reason)
         self._recent, self.remark = recent, recent.describe() if is_new else ""

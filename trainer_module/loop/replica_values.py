@@ -17,7 +17,7 @@ def find_differing(
 
     All processes of the cluster have to call this together. Generators of random
     numbers are left out: they are meant to differ. `saved` is from
-    `saved_objects.find`, and `gather` is `StepRunner.gather`.
+    `saved_objects.find`, and `gather` is `Peers.gather`.
     """
     saved = list(saved)
     generators = [each for each in saved if isinstance(each, tf.random.Generator)]

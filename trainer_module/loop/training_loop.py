@@ -35,6 +35,7 @@ from tfx_distribute.trainer_module.loop import (
 )
 from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
 from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
@@ -125,7 +126,7 @@ class _Training:
             self._plan.global_batch_size // strategy_table.readers(job.distribution),
             lambda: learning_rate.read(self._adapter.optimizer),
         )
-        self._process_times = ProcessTimes(self._counter.meter)
+        self._process_times, self._peers = ProcessTimes(self._counter.meter), Peers(strategy)
         self._metrics: dict[str, float] = {}
         self._epoch, self._has_diverged = 0, False
         self._best: BestEvaluation | None = None
@@ -166,7 +167,7 @@ class _Training:
     def start_callbacks(self) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""
         callbacks_lib.check_monitors(self._user_callbacks, self._input.has_evaluation)
-        callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
+        callbacks_lib.check_same_everywhere(self._user_callbacks, self._peers.agree)
         self.model.stop_training = False
         self._reporter.enter("on_train_begin")
         self._callbacks.on_train_begin()
@@ -185,11 +186,13 @@ class _Training:
             self._user_callbacks,
             owner=job.outputs.result_file,
         )
-        begin = _find_state(self._checkpoints, self._steps, job.outputs.checkpoint_dir)
+        begin = _find_state(self._checkpoints, self._peers, job.outputs.checkpoint_dir)
         self._steps.open(begin.step)
         self._counter.begin(begin.step, self._checkpoints.remark)
-        per_call = self._options.steps_per_execution
-        self._epochs = EpochRunner(self._steps, per_call, self._callbacks, self._counter, self._profiler, self._checkpoints)
+        per_call, callbacks = self._options.steps_per_execution, self._callbacks
+        self._epochs = EpochRunner(
+            self._steps, self._peers, per_call, callbacks, self._counter, self._profiler, self._checkpoints
+        )
         return begin
 
     def run_epochs(self, begin: Position) -> None:
@@ -205,7 +208,7 @@ class _Training:
             counter.report_if_due(self._metrics)
             ends, gathers = self._epochs.ends_training(epoch, epoch + 1 == plan.epochs, self._process_times.are_due)
             if gathers:
-                self._process_times.gather(self._steps)
+                self._process_times.gather(self._peers)
                 if self._process_times.remark:
                     self._report(self._process_times.remark)
             if ends:
@@ -248,7 +251,7 @@ class _Training:
         if self._best_model:
             self._reporter.enter("saving the best weights")
             with self._counter.meter.spending("save"):
-                self._best_model.offer(metrics, epoch, self._counter.step, self._steps.agree)
+                self._best_model.offer(metrics, epoch, self._counter.step, self._peers.agree)
         self._counter.record_epoch(metrics)
         if not self._has_diverged and not math.isfinite(metrics.get("loss", 0.0)):
             self._has_diverged = True
@@ -259,7 +262,7 @@ class _Training:
         if self._plan.num_replicas == 1 or isinstance(self._strategy, MeshStrategy):
             return
         found = saved_objects.find(self._adapter.state())
-        differing = replica_values.find_differing(found, self._strategy, self._steps.gather)
+        differing = replica_values.find_differing(found, self._strategy, self._peers.gather)
         if differing:
             self._report(_describe_differing(differing))
 
@@ -276,7 +279,7 @@ class _Training:
         self._callbacks.on_train_end(self._metrics)
         if self._best_model:
             self._reporter.enter("restoring the best weights")
-            self._steps.agree(0)  # the chief has written them
+            self._peers.agree(0)  # the chief has written them
             self._best = self._best_model.restore()
             if self._best is None:
                 words = f"export_best: no {self._options.export_best} was finite, the last weights are exported"
@@ -337,10 +340,10 @@ def _make_best_model(
     return BestModel(job, plan, model_adapter.model, is_chief)
 
 
-def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) -> Position:
+def _find_state(checkpoints: Checkpoints, peers: Peers, folder: str) -> Position:
     """Finds the saved state and checks that all processes have found the same."""
     position = checkpoints.find()
-    if step_runner.agree(position.step) != [position.step]:
+    if peers.agree(position.step) != [position.step]:
         raise ConfigurationError(
             f"checkpoint_dir: not all processes find the same saved state in {folder}; write a folder "
             "that all machines share"

@@ -28,7 +28,7 @@ class BestModel:
     calls. Only the chief's files count.
 
         best_model = BestModel(job, plan, model, is_chief)
-        best_model.offer(metrics, epoch, step, step_runner.agree)
+        best_model.offer(metrics, epoch, step, peers.agree)
         ...
         best_model.restore()  # metric, value, epoch and step of the best evaluation
 

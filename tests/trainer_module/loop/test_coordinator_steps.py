@@ -81,6 +81,7 @@ def runner(monkeypatch):
     monkeypatch.setattr(coordinator_steps, "cluster_spec", lambda: SimpleNamespace(num_tasks=lambda _: 2))
     runner = coordinator_steps.CoordinatorStepRunner.__new__(coordinator_steps.CoordinatorStepRunner)
     runner._model_adapter, runner._input_pipeline = Model(), Pipeline()
+    runner.step = SimpleNamespace(evaluate=lambda batch: runner._model_adapter.eval_step(*batch))
     runner._strategy = tf.distribute.get_strategy()
     runner.open(0)
     return runner

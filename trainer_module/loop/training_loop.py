@@ -23,7 +23,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingData, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.keras import keras_models, learning_rate, saved_objects
+from tfx_distribute.trainer_module.keras import keras_models, optimizers, saved_objects
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop import (
@@ -124,7 +124,7 @@ class _Training:
             reporter,
             self._plan,
             self._plan.global_batch_size // strategy_table.readers(job.distribution),
-            lambda: learning_rate.read(self._adapter.optimizer),
+            lambda: optimizers.read_rate(self._adapter.optimizer),
         )
         self._process_times, self._peers = ProcessTimes(self._counter.meter), Peers(strategy)
         self._metrics: dict[str, float] = {}
@@ -154,7 +154,8 @@ class _Training:
         job, options, plan, adapter = self._job, self._options, self._plan, self._adapter
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
-        learning_rate.scale(adapter.optimizers(), rate_factor)
+        if rate_factor != 1.0:
+            optimizers.scale_rate(adapter.optimizer, rate_factor, adapter.applies_gradients)
         self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options)
         if job.outputs.serving_model_dir:
             _check_export(adapter, features, self._input)

@@ -117,3 +117,8 @@ def test_what_cannot_train_is_refused_with_the_fix(changes, message):
             InputOptions(),
             FaultTolerance(),
         )
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
+def test_factor_of_the_learning_rate(scaling, factor):
+    assert strategy_table.learning_rate_factor(scaling, 4) == factor

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.job.training_job import LabelRanges
-from tfx_distribute.trainer_module.keras import keras_models, optimizers
+from tfx_distribute.trainer_module.keras import keras_models
 
 
 class ModelAdapter:
@@ -29,22 +29,10 @@ class ModelAdapter:
     prediction: Any = None
     python_operation: str | None = None
 
-    @tf.autograph.experimental.do_not_convert  # contains no user code
-    def optimizers(self) -> list[Any]:
-        """Returns `optimizer` and those in attributes of the model.
-
-        A model may have optimizers of its own, such as a GAN's, and use only those.
-        """
-        return optimizers.find(self.optimizer, self._owners())
-
     def _model_state(self) -> dict[str, Any]:
         """Returns model and optimizer for `tf.train.Checkpoint(**state)`."""
         random_states = keras_models.random_states(self.model)
         return {**keras_models.state(self.model), "optimizer": self.optimizer, "random": random_states}
-
-    def _owners(self) -> list[Any]:
-        """Returns the objects of the user's that may have optimizers."""
-        return [self.model]
 
     def required_features(self, features: Features) -> set[str]:
         """Returns the names of the features that the steps read.

@@ -47,20 +47,6 @@ def state(parts: Mapping[str, Any]) -> dict[str, Any]:
     return saved
 
 
-def are_built(parts: Mapping[str, Any]) -> bool:
-    """Returns False if a part creates variables in the first step only."""
-    return all(map(_is_built, parts.values()))
-
-
-def _is_built(part: Any) -> bool:
-    if isinstance(part, tf.Variable):
-        return True
-    if keras_models.is_optimizer(part):
-        return bool(getattr(part, "built", getattr(part, "_built", False)))  # of Keras 3, of Keras 2
-    layers = part._flatten_layers() if hasattr(part, "_flatten_layers") else [part]
-    return all(getattr(layer, "built", True) for layer in layers)
-
-
 def _is_part(value: Any) -> bool:
     # A new process reads from the beginning; TensorFlow cannot save every iterator.
     reads = isinstance(value, tf.data.Dataset | tf.data.Iterator | tf.distribute.DistributedIterator)

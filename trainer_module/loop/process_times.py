@@ -10,7 +10,7 @@ from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
 
 # Between two times that they are gathered: after each short epoch would take too long.
 GATHER_SECONDS = 2.0
-# A process is named while it trains by one to two such times before: in all of a long
+# A process is named while it trains by what it did in such a time: in all of a long
 # training, one that has become slow would not stand out for hours.
 RECENT_SECONDS = 600.0
 _ROLES = (CHIEF, WORKER)
@@ -30,11 +30,9 @@ class ProcessTimes:
     def __init__(self, meter: TimeMeter):
         self.time_use = TimeUse(())
         self.remark = ""
-        self._meter, self._recent = meter, TimeUse(())
+        self._meter, self._named = meter, ("", "")
         self._gathered_at = self._noted_at = time.monotonic()
-        # Times of processes when they were noted last, and the time before.
-        self._before: dict[str, ProcessTime] = {}
-        self._next_before: dict[str, ProcessTime] = {}
+        self._noted: dict[str, ProcessTime] = {}  # the times then
 
     @property
     def are_due(self) -> bool:
@@ -46,19 +44,15 @@ class ProcessTimes:
         self._gathered_at = time.monotonic()
         row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())
         self.time_use = summarize(decode(peers.gather(row)))
-        recent = self._summarize_recent()
-        is_new = (recent.slowest, recent.reason) != (self._recent.slowest, self._recent.reason)
-        self._recent, self.remark = recent, recent.describe() if is_new else ""
-
-    def _summarize_recent(self) -> TimeUse:
-        processes, nothing = self.time_use.processes, ProcessTime("", {})
-        before = {process.task: self._before.get(process.task, nothing) for process in processes}
+        processes = self.time_use.processes
+        before = {each.task: self._noted.get(each.task, ProcessTime("", {})) for each in processes}
+        recent = summarize([each.since(before[each.task].seconds, before[each.task].counters) for each in processes])
+        is_new = bool(recent.slowest) and (recent.slowest, recent.reason) != self._named
+        self.remark = recent.describe() if is_new else ""
+        if is_new:
+            self._named = recent.slowest, recent.reason
         if self._gathered_at - self._noted_at >= RECENT_SECONDS:
-            self._before, self._next_before = self._next_before, {process.task: process for process in processes}
-            self._noted_at = self._gathered_at
-        return summarize(
-            [process.since(before[process.task].seconds, before[process.task].counters) for process in processes]
-        )
+            self._noted, self._noted_at = {each.task: each for each in processes}, self._gathered_at
 
 
 def encode(task: ClusterTask, seconds: dict[str, float], counters: dict[str, float]) -> list[float]:

@@ -16,11 +16,7 @@ _VALUES = (str, bytes, int, float, complex, types.NoneType, np.ndarray, np.gener
 
 
 def walk(owner: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the values in an object's attributes, each with its path.
-
-    ```python
-    dict(walk(task))  # {"networks/teacher/0": <Dense>, ...}
-    ```
+    """Yields the values in an object's attributes with paths like `networks/teacher/0`.
 
     Goes through lists, tuples, dictionaries and plain objects, but not into layers,
     metrics, optimizers and other objects of TensorFlow and Keras. Leaves out texts,

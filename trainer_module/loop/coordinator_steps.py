@@ -38,11 +38,7 @@ def count_calls(num_batches: int, num_workers: int) -> int:
 
 
 def input_options(options: InputOptions) -> InputOptions:
-    """Returns how workers read, who open the files again for each call.
-
-    They read one shard after the other, so that a call begins to read at the shard of
-    its first step.
-    """
+    """Returns how workers read: from the shard of the first step of a call."""
     return replace(options, cycle_length=1, cache="none")
 
 
@@ -126,10 +122,8 @@ class CoordinatorStepRunner(StepRunner):
 def serve(task: ClusterTask, distribution: Distribution) -> None:
     """Serves the coordinator in a worker or a parameter server until it ends.
 
-    Replaces `tf.distribute.Server.join`, which never returns.
-
-    Raises:
-      PeerLostError: No coordinator started.
+    Replaces `tf.distribute.Server.join`, which never returns. Raises PeerLostError if
+    no coordinator started.
     """
     cluster = cluster_spec()
     # As many threads as may wait for each other. By default, there are only as many as

@@ -22,11 +22,8 @@ def compute(
 
     The optimizer that will apply them may scale the loss. `factor` multiplies the
     gradients of a scalar. Of a loss of any other shape, such as one number per example,
-    the sum is differentiated, as under `fit`.
-
-    Returns:
-      The mean of the loss that `compute_loss` returned, as a float32 scalar, and the
-      gradient of each variable, or None.
+    the sum is differentiated, as under `fit`. Returns the mean of the loss, a float32
+    scalar, and the gradient of each variable, or None.
     """
     with tf.GradientTape() as tape:
         loss = compute_loss()

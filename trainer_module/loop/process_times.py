@@ -23,8 +23,7 @@ class ProcessTimes:
 
     Attributes:
       time_use: The times when they were last gathered.
-      remark: A line about a process that was slow recently, if it is not the one of the
-        last time.
+      remark: A line about a process that was slow recently, if another one than before.
     """
 
     def __init__(self, meter: TimeMeter):

@@ -32,18 +32,10 @@ class StepRunner:
     The step functions are traced once for any number of steps. Create it in the
     strategy's scope.
 
-        step_runner = StepRunner(model_adapter, strategy, input_pipeline, options)
-        step_runner.open(first_step=0)
-        loss, call_time = step_runner.train(num_steps=100)
-        metrics = step_runner.metrics()
-
     Attributes:
       call_seconds: Target duration of one call of `train`, so that progress can be
         shown about as often.
       step: What each replica does.
-
-    Raises:
-      ConfigurationError: See `ReplicaStep`.
     """
 
     call_seconds = 0.5
@@ -88,11 +80,10 @@ class StepRunner:
         _open_iterators.extend((self._training, self._evaluation))
 
     def train(self, num_steps: int) -> tuple[Any, CallTime]:
-        """Runs training steps.
+        """Runs training steps; returns the loss of the last one, and the call's time.
 
-        Returns:
-          The mean loss of the last step on this process's replicas, a number or a
-          scalar tensor that a device may still compute, and the time of the call.
+        The loss is the mean over this process's replicas, a number or a scalar tensor
+        that a device may still compute.
         """
         loss, times = self._train_function(tf.constant(num_steps))
         train_counter = getattr(self._model_adapter.model, "_train_counter", None)
@@ -117,10 +108,9 @@ class StepRunner:
                 callbacks.on_test_batch_end(first + count - 1, as_floats(self.metrics(evaluated=True)))
 
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
-        """Returns the values of the metrics over all replicas, by name.
+        """Returns the metrics of training, or of an evaluation, over all replicas.
 
-        All processes of the cluster have to call this together. With `evaluated`, they
-        are those of an evaluation, else those of training steps.
+        All processes of the cluster have to call this together.
         """
         return self._metrics_function(evaluated)
 
@@ -159,11 +149,7 @@ class StepRunner:
         return loss, step_timing.join(begin, seconds)
 
     def _take_step(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
-        """Runs a training step.
-
-        Returns the losses of the replicas, and a vector: the seconds for which the step
-        waited for batches, and for peers.
-        """
+        """Runs a step; returns the replicas' losses and the seconds of its waits."""
         batch, waited = self._next(iterator)
         if self._options.gradient_accumulation_steps == 1:
             losses, summed = self._run(self.step.train, *batch)

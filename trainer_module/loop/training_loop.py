@@ -65,14 +65,7 @@ def train(
     reporter: Reporter,
     is_chief: bool,
 ) -> tuple[tf.keras.Model, TrainingResult]:
-    """Builds the user's model under the strategy and trains it.
-
-    The chief writes TensorBoard logs.
-
-    Raises:
-      ConfigurationError: `build_model` returned something that cannot be trained, or
-        the data has fewer examples than the batch needs.
-    """
+    """Builds the user's model under the strategy and trains it."""
     training = _Training(job, data, features, strategy, reporter, is_chief)
     start = time.monotonic()
     with training.explaining_errors():

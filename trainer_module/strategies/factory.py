@@ -54,9 +54,6 @@ def create(
 
     Call this once per process, before any other TensorFlow operation. The cluster comes
     from this process's TF_CONFIG.
-
-    Raises:
-      ConfigurationError: The machine does not have the requested devices.
     """
     global _current, _asked_for
     with _heartbeat_timeout(heartbeat_timeout_secs):

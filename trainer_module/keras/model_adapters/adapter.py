@@ -35,31 +35,23 @@ class ModelAdapter:
         return {**keras_models.state(self.model), "optimizer": self.optimizer, "random": random_states}
 
     def required_features(self, features: Features) -> set[str]:
-        """Returns the names of the features that the steps read.
-
-        These are all but labels and weights if the model does not say which ones it
-        reads.
-        """
+        """Returns names of the features that the steps read: all if it is not known."""
         return set(features.inputs())
 
     def check_labels(self, features: Features, ranges: LabelRanges) -> None:
         """Raises ConfigurationError if the losses cannot learn from the labels."""
 
     def prepare(self, batch: Any) -> None:
-        """Creates the variables that Keras would create in the first step.
+        """Creates the variables that Keras would create in the first step, of zeros.
 
-        Call this in the strategy's scope. The batch is one of zeros: features, and
-        label and weights if there are any.
+        Call this in the strategy's scope.
         """
         if not all(layer.built for layer in self.model._flatten_layers()):
             # Only traces the model: replicas have nothing to compute yet.
             self.trace_prediction(batch[0])
 
     def trace_prediction(self, features: Any) -> Any:
-        """Returns the model's predictions without values.
-
-        The first call traces the model.
-        """
+        """Returns the model's predictions without values; the first call traces it."""
         if self.prediction is None:
             try:
                 traced = tf.function(self._predict).get_concrete_function(features)
@@ -121,3 +113,9 @@ class ModelAdapter:
 @tf.autograph.experimental.do_not_convert  # contains no user code
 def _without_values(prediction: Any) -> Any:
     return tf.nest.map_structure(lambda value: tf.type_spec_from_value(value) if tf.is_tensor(value) else value, prediction)
+
+
+def batch_size(features: Any, label: Any = None, *weights: Any) -> tf.Tensor:
+    """Returns the number of examples in a batch, an int32 or int64 scalar."""
+    first = tf.nest.flatten(features if label is None else label)[0]
+    return first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]

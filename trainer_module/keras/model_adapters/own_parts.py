@@ -13,16 +13,10 @@ from tfx_distribute.trainer_module.keras import attributes, keras_models
 
 
 def find(task: Any, elsewhere: Collection[Any]) -> dict[str, Any]:
-    """Returns the parts of a task that have variables, or may have some.
-
-    ```python
-    parts = own_parts.find(task, elsewhere=[task.model, task.optimizer])
-    parts["teacher"], parts["centers/0"]
-    ```
+    """Returns the parts of a task that have variables, or may have some, by path.
 
     Parts are variables, Keras objects, generators and other objects that TensorFlow can
-    save, by their paths, each once and the same in every process. Those in `elsewhere`
-    are left out.
+    save, each once and the same in every process. Those in `elsewhere` are left out.
     """
     left_out = {id(part) for part in elsewhere}
     parts: dict[str, Any] = {}

@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras import keras_metrics, loss_reduction, saved_objects
-from tfx_distribute.trainer_module.keras.model_adapters import batches, own_parts
-from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.keras.model_adapters import own_parts
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter, batch_size
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
@@ -43,14 +43,14 @@ class TaskAdapter(ModelAdapter):
             raise ConfigurationError(
                 f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
             )
-        self._loss.update_state(loss, sample_weight=batches.size(*batch))
+        self._loss.update_state(loss, sample_weight=batch_size(*batch))
         return loss
 
     @override
     def eval_step(self, *batch: Any) -> None:
         loss = self._task.eval_step(*batch)
         if loss is not None:
-            self._loss.update_state(loss, sample_weight=batches.size(*batch))
+            self._loss.update_state(loss, sample_weight=batch_size(*batch))
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:

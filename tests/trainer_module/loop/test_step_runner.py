@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from ones import Ones, model_with
 
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import keras_metrics
 from tfx_distribute.trainer_module.keras.model_adapters import factory
@@ -72,11 +73,20 @@ class OwnStep(tf.keras.Model):
         return {**super().train_step(data), "answer": tf.constant(42.0)}
 
 
-def test_values_that_a_train_step_logs_besides_metrics_are_logged():
+def own_step() -> tf.keras.Model:
     inputs = tf.keras.Input((1,))
     model = OwnStep(inputs, tf.keras.layers.Dense(1)(inputs))
     model.compile(tf.keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
-    step_runner = make_step_runner(model)
+    return model
+
+
+def test_own_train_step_cannot_accumulate():
+    with pytest.raises(ConfigurationError, match="^module: the model has a train_step of its own, which applies gradients"):
+        make_step_runner(own_step(), accumulated=2)
+
+
+def test_values_that_a_train_step_logs_besides_metrics_are_logged():
+    step_runner = make_step_runner(own_step())
     step_runner.train(3)
     logs = keras_metrics.as_floats(step_runner.metrics())
     assert set(logs) == {"loss", "mae", "answer"}

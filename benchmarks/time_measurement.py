@@ -36,7 +36,7 @@ class PlainStepRunner(StepRunner):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self._measures_peers = False
+        self.step.measures_peers = False
 
     def _next(self, iterator):
         return next(iterator), tf.zeros([], tf.float64)

@@ -32,6 +32,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob
 from tfx_distribute.trainer_module.liveness import exit_codes, lease, peer_loss, preemption, rendezvous, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE, Progress, Reporter
@@ -198,7 +199,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
             atomic_files.write(job.outputs.result_file, result.to_json())
     reporter.enter("waiting for the other processes to finish")
     try:
-        _barrier(strategy)
+        Peers(strategy).barrier()
     except (tf.errors.OpError, RuntimeError) as error:
         if not is_chief:
             raise
@@ -231,24 +232,6 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
 def _forget_result(job: TrainingJob) -> None:
     """Removes the result of an earlier try, which says that there is a whole model."""
     atomic_files.remove(job.outputs.result_file)
-
-
-def _barrier(strategy: tf.distribute.Strategy) -> None:
-    """Waits for the other processes, to which an early exit looks like a crash."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return
-
-    @tf.function(autograph=False)
-    def meet() -> tf.Tensor:
-        here = strategy.run(lambda: tf.constant(1.0))
-        return strategy.reduce(tf.distribute.ReduceOp.SUM, here, axis=None)
-
-    meet()
-    # The others may still be fetching their part of the first meeting from this
-    # process. One that reaches the second has finished the first. The second may fail,
-    # because the others may have finished it and exited.
-    with contextlib.suppress(tf.errors.OpError):
-        meet()
 
 
 def _report_failure(error: BaseException, final: bool) -> None:

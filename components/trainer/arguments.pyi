@@ -84,9 +84,6 @@ class TrainerArguments(TypedDict, total=False):
     multiplies it by the number of batches in a training step (replicas that train
     in step, times `gradient_accumulation_steps`), `sqrt` by the square root of
     that number; `none` keeps it. Default: "none"."""
-    warmup_steps: int | RuntimeParameter | None
-    """Number of training steps in which the learning rate rises linearly to its full
-    value; 0 starts with the full value. Default: 0."""
     seed: int | RuntimeParameter | None
     """Seed of the initial weights, of shuffling and of dropout. Default: 0."""
     keras_version: int | RuntimeParameter | None
@@ -104,7 +101,8 @@ class TrainerArguments(TypedDict, total=False):
     steps_per_execution: int | RuntimeParameter | None
     """Number of training steps in one TensorFlow call; 0 runs as many as take about
     half a second, or one if a callback has batch hooks. Batch hooks are called
-    once per TensorFlow call. Default: 0."""
+    once per TensorFlow call. A loss over the batches of all replicas needs 1.
+    Default: 0."""
     profile_steps: str | RuntimeParameter | None
     """First and last training step to record with the TensorBoard profiler, such as
     `100,120`; empty records none. Default: ""."""

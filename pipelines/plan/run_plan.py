@@ -81,7 +81,6 @@ class RunPlan:
       gradient_accumulation_steps: Batches of one replica in a training step.
       global_batch_size: Examples per training step; None if the machine decides.
       learning_rate_factor: Factor of the learning rate; None if the machine decides.
-      warmup_steps: Training steps in which the learning rate rises to its value.
       data: The training data; None for a `run_fn`, which reads by itself.
       steps_per_epoch: Training steps per epoch; None if it is one pass over the data.
       train_steps: Total number of training steps; None if `epochs` is set.
@@ -107,7 +106,6 @@ class RunPlan:
     gradient_accumulation_steps: int
     global_batch_size: int | None
     learning_rate_factor: float | None
-    warmup_steps: int
     data: DataPlan | None
     steps_per_epoch: int | None
     train_steps: int | None
@@ -155,7 +153,6 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         gradient_accumulation_steps=parameters.gradient_accumulation_steps,
         global_batch_size=None if is_run_fn else batch,
         learning_rate_factor=_learning_rate_factor(parameters.training_options, replicas),
-        warmup_steps=parameters.warmup_steps,
         data=data,
         steps_per_epoch=parameters.steps_per_epoch or None,
         train_steps=parameters.train_steps or None,

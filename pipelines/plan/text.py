@@ -21,7 +21,7 @@ def as_text(plan: RunPlan) -> str:
     ]
     if plan.data:
         rows.append(("shards", _shards(plan.data)))
-    if plan.learning_rate_factor != 1 or plan.warmup_steps:
+    if plan.learning_rate_factor != 1:
         rows.append(("learn rate", _learning_rate(plan)))
     if plan.hparams:
         rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
@@ -56,10 +56,7 @@ def _batch(plan: RunPlan) -> str:
 
 
 def _learning_rate(plan: RunPlan) -> str:
-    factor = plan.learning_rate_factor
-    scaled = "" if factor == 1 else f" times {_value_or(factor, f'a factor {BY_MACHINE}')}"
-    warmup = f", reached in {_count(plan.warmup_steps, 'step')}" if plan.warmup_steps else ""
-    return f"build_model's{scaled}{warmup}"
+    return f"build_model's times {_value_or(plan.learning_rate_factor, f'a factor {BY_MACHINE}')}"
 
 
 def _search(search: Search) -> str:

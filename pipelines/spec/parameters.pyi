@@ -78,9 +78,6 @@ class Parameters(ParameterModel):
     multiplies it by the number of batches in a training step (replicas that train
     in step, times `gradient_accumulation_steps`), `sqrt` by the square root of
     that number; `none` keeps it."""
-    warmup_steps: int = 0
-    """Number of training steps in which the learning rate rises linearly to its full
-    value; 0 starts with the full value."""
     seed: int = 0
     """Seed of the initial weights, of shuffling and of dropout."""
     keras_version: int = 2
@@ -98,7 +95,7 @@ class Parameters(ParameterModel):
     steps_per_execution: int = 0
     """Number of training steps in one TensorFlow call; 0 runs as many as take about
     half a second, or one if a callback has batch hooks. Batch hooks are called
-    once per TensorFlow call."""
+    once per TensorFlow call. A loss over the batches of all replicas needs 1."""
     profile_steps: str = ""
     """First and last training step to record with the TensorBoard profiler, such as
     `100,120`; empty records none."""

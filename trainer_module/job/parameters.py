@@ -167,12 +167,6 @@ class TrainingOptions:
         "of that number; `none` keeps it.",
         choices=("none", "linear", "sqrt"),
     )
-    warmup_steps: int = parameter(
-        0,
-        "Number of training steps in which the learning rate rises linearly to its full value; 0 starts with the full "
-        "value.",
-        minimum=0,
-    )
     seed: int = parameter(
         0,
         "Seed of the initial weights, of shuffling and of dropout.",
@@ -200,7 +194,7 @@ class TrainingOptions:
     steps_per_execution: int = parameter(
         0,
         "Number of training steps in one TensorFlow call; 0 runs as many as take about half a second, or one if a callback "
-        "has batch hooks. Batch hooks are called once per TensorFlow call.",
+        "has batch hooks. Batch hooks are called once per TensorFlow call. A loss over the batches of all replicas needs 1.",
         minimum=0,
     )
     profile_steps: str = parameter(

@@ -13,25 +13,18 @@ from tfx_distribute.trainer_module.keras import keras_models
 # Their objects keep nothing of the user's but what TensorFlow finds itself.
 _LIBRARIES = {*sys.stdlib_module_names, "keras", "numpy", "tensorflow", "tensorflow_transform", "tf_keras", "tfx_distribute"}
 _VALUES = (str, bytes, int, float, complex, types.NoneType, np.ndarray, np.generic, tf.Tensor)
-# The path that a value was reached by, and the name of the value there. Joined only for
-# the few values that are yielded.
-_Path = tuple[Any, ...]
 
 
 def walk(owner: Any) -> Iterator[tuple[str, Any]]:
-    """Yields the values in an object's attributes, each with its path.
-
-    ```python
-    dict(walk(task))  # {"networks/teacher/0": <Dense>, ...}
-    ```
+    """Yields the values in an object's attributes with paths like `networks/teacher/0`.
 
     Goes through lists, tuples, dictionaries and plain objects, but not into layers,
     metrics, optimizers and other objects of TensorFlow and Keras. Leaves out texts,
     numbers and arrays, of which there may be millions.
     """
     entered = {id(owner): owner}  # it may contain itself
-    pending: list[tuple[_Path, Any]] = [
-        (((), name), value)
+    pending = [
+        (name, value)
         for name, value in getattr(owner, "__dict__", {}).items()
         if not name.startswith("_self_")  # what TensorFlow adds to a tf.Module
     ][::-1]
@@ -41,18 +34,10 @@ def walk(owner: Any) -> Iterator[tuple[str, Any]]:
             continue
         inner = _inner(value)
         if inner is None:
-            yield _join(path), value
+            yield path, value
         else:
             entered[id(value)] = value
-            pending += [((path, name), each) for name, each in inner if not isinstance(each, _VALUES)][::-1]
-
-
-def _join(path: _Path) -> str:
-    names: list[str] = []
-    while path:
-        path, name = path
-        names.append(str(name))
-    return "/".join(reversed(names))
+            pending += [(f"{path}/{name}", each) for name, each in inner if not isinstance(each, _VALUES)][::-1]
 
 
 def _inner(value: Any) -> list[tuple[Any, Any]] | None:

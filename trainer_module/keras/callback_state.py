@@ -53,8 +53,7 @@ def are_equal(left: Any, right: Any) -> bool:
 def separate_arrays(values: Mapping[str, Any], arrays: dict[str, np.ndarray], key: str) -> dict[str, Any]:
     """Moves the arrays among values into `arrays`, so that JSON can hold the rest.
 
-    Returns the values, with `{"array": name}` in place of each array. Names begin with
-    `key`, that of the callback.
+    Returns the values, with `{"array": name}` in place of each array.
     """
 
     def separate(value: Any, name: str) -> Any:

@@ -8,11 +8,10 @@ from tfx_distribute.trainer_module.data.feature_specs import Features
 
 
 def input_names(model: tf.keras.Model, features: Features) -> set[str]:
-    """Returns the names of the features that a model reads.
+    """Returns the names of a model's inputs, which may be the label's.
 
-    These are the names of its inputs. One of them may be the label, as for an
-    autoencoder. Returns all but labels and weights if the inputs have no names, or
-    names of other things.
+    Returns all features but labels and weights if the inputs have no names, or names of
+    other things.
     """
     names = named_inputs(model)
     return names if names and names <= set(features.decoded) else set(features.inputs())
@@ -48,8 +47,7 @@ def _inputs(model: tf.keras.Model) -> list[Any]:
 def state(model: tf.keras.Model) -> dict[str, Any]:
     """Returns a built model for `tf.train.Checkpoint(**state)`.
 
-    TensorFlow does not see layers in lists and dictionaries of a Keras 3 model, so the
-    state of one has its weights as well.
+    TensorFlow does not see layers in lists and dictionaries of a Keras 3 model.
     """
     return {"model": model, **({"weights": [weight.value for weight in model.weights]} if is_keras_3() else {})}
 

@@ -24,13 +24,6 @@ def recording(metrics: Iterable[tf.keras.metrics.Metric], results: Results) -> I
     If it returns a dictionary, as that of Keras 3 for all compiled metrics does, the
     values in it are added. Keras 3 lists some metrics twice. `results` is empty after
     the block.
-
-    ```python
-    results = []
-    with metric_results.recording(model.metrics, results):
-        logs = model.train_step(batch)
-        read_loss = [read for value, read in results if value is logs["loss"]]
-    ```
     """
     unique = list({id(metric): metric for metric in metrics}.values())
     own = [vars(metric).get("result") for metric in unique]  # Keras 2 sets it for each object

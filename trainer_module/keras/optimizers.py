@@ -1,38 +1,17 @@
-"""Finds a model's optimizers, also those within others, and sets them up."""
+"""Finds optimizers within others, and reads and scales learning rates."""
 
-from collections.abc import Iterable
+import contextlib
 from typing import Any
 
+import tensorflow as tf
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras import attributes, keras_models
-
-
-def find(first: Any, owners: Iterable[Any]) -> list[Any]:
-    """Returns the optimizers that no other one delegates to, each once.
-
-    `owners` have optimizers in their attributes, or in lists, dictionaries and plain
-    objects in these.
-    """
-    parts = (first, *(value for owner in owners for _, value in attributes.walk(owner)))
-    found = {id(part): part for part in parts if keras_models.is_optimizer(part)}
-    inner = {id(each) for part in found.values() for each in with_inner(part)[1:]}
-    return [part for part in found.values() if id(part) not in inner]
 
 
 def unwrap(optimizer: Any) -> Any:
     """Returns the optimizer that has the learning rate, which a loss scale may wrap."""
     return getattr(optimizer, "inner_optimizer", optimizer)
-
-
-def batches_applied(optimizer: Any) -> Any:
-    """Returns how many batches' gradients an optimizer has been given.
-
-    This is a scalar integer variable. With Keras 3's own `gradient_accumulation_steps`,
-    `iterations` counts only every so many of them.
-    """
-    inner = unwrap(optimizer)
-    accumulates = getattr(inner, "gradient_accumulation_steps", None)
-    batches = getattr(inner, "_iterations", None) if accumulates else None
-    return optimizer.iterations if batches is None else batches
 
 
 def with_inner(optimizer: Any) -> list[Any]:
@@ -48,3 +27,37 @@ def with_inner(optimizer: Any) -> list[Any]:
             found.append(each)
             pending += (value for _, value in attributes.walk(each))
     return found
+
+
+def scale_rate(optimizer: Any, factor: float, has_own_steps: bool) -> None:
+    """Multiplies the learning rate of a model's optimizer by `factor`.
+
+    Raises:
+      ConfigurationError: The optimizer has a learning rate schedule or is not a Keras
+        optimizer, or the model has steps of its own. How to scale these is not known.
+    """
+    inner, reason = unwrap(optimizer), ""
+    if has_own_steps:
+        reason = "the model has a train_step of its own, which may use several optimizers"
+    elif not isinstance(inner, tf.keras.optimizers.Optimizer):
+        reason = f"build_model's optimizer is {type(inner).__module__}.{type(inner).__name__}, not one of Keras's"
+    elif isinstance(inner._learning_rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+        reason = "build_model's optimizer has a learning rate schedule, which is not changed from outside"
+    if reason:
+        raise ConfigurationError(
+            f"learning_rate_scaling: {reason}; use context.num_replicas in the rate, and write learning_rate_scaling=none"
+        )
+    inner.learning_rate = float(inner.learning_rate.numpy()) * factor
+
+
+def read_rate(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
+    """Returns the learning rate of an optimizer's next step; None if it has not one."""
+    with contextlib.suppress(Exception):  # a user's optimizer or schedule; training does not depend on it
+        inner = unwrap(optimizer)
+        rate = getattr(inner, "learning_rate", None)
+        if isinstance(rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+            rate = rate(inner.iterations)
+        # A variable of several replicas has no value of its own, but converts to one.
+        value = tf.convert_to_tensor(rate)
+        return float(value) if value.shape.rank == 0 else None
+    return None

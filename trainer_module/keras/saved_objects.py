@@ -10,17 +10,10 @@ from tfx_distribute.trainer_module.keras import keras_models
 
 
 def find(saved: Mapping[str, Any], exported: bool = False) -> list[Any]:
-    """Returns the objects that a checkpoint saves, each once.
+    """Returns the objects that `tf.train.Checkpoint(**saved)` saves, each once.
 
-    ```python
-    saved_objects.find({"model": model, "optimizer": optimizer})
-    ```
-
-    `saved` is for `tf.train.Checkpoint(**saved)`. With `exported`, objects that only an
-    export saves are returned as well.
-
-    Raises:
-      ConfigurationError: TensorFlow cannot save some object, which the message names.
+    With `exported`, objects that only an export saves are returned as well. Raises
+    ConfigurationError if TensorFlow cannot save some object, which the message names.
     """
     root = tf.train.Checkpoint(**saved)
     found: dict[int, Any] = {id(root): root}

@@ -1,4 +1,4 @@
-"""Exempts the code of Keras 2 from AutoGraph, but not user code that Keras calls."""
+"""Exempts the code of Keras 2 from AutoGraph, but not the user's subclasses."""
 
 import functools
 import inspect
@@ -23,9 +23,7 @@ def exempt_tf_keras() -> None:
     about ten seconds and changes nothing. TensorFlow 2.21 has the exemption, and with
     it converts nothing that tf_keras calls either: an `if` on a tensor in a user's
     `train_step` or learning rate schedule fails under `fit`. Here, AutoGraph converts
-    methods of the user's subclasses, even though Keras calls them. A user's function
-    that Keras calls, such as an activation, ends the exemption: it cannot be wrapped,
-    because saved models refer to it.
+    methods of the user's subclasses, even though Keras calls them.
 
     Call this before the user's module is imported, and only in a process of ours: it
     cannot be undone. Does nothing the second time, and in a process that uses Keras 3
@@ -55,26 +53,15 @@ def exempt_tf_keras() -> None:
     config.CONVERSION_RULES = (*exemption, *without_exemption)
     spectral.normalize_weights = _convert_when_called(spectral.normalize_weights)
 
-    bases = (
+    for base in (
         tf_keras.layers.Layer,  # models and metrics too
         tf_keras.constraints.Constraint,
         tf_keras.optimizers.Optimizer,
         tf_keras.optimizers.legacy.Optimizer,
         tf_keras.optimizers.schedules.LearningRateSchedule,
         tf_keras.regularizers.Regularizer,
-    )
-    for base in bases:
+    ):
         _convert_subclasses(base)
-
-    def end_exemption(*arguments: Any, **keyword_arguments: Any) -> None:
-        for value in (*arguments, *keyword_arguments.values()):
-            function = value.func if isinstance(value, functools.partial) else value
-            if callable(function) and not isinstance(function, bases) and not _is_library(function.__module__):
-                config.CONVERSION_RULES = without_exemption
-
-    for getter in (tf_keras.activations.get, tf_keras.constraints.get, tf_keras.regularizers.get):
-        _add_hook(sys.modules[getter.__module__], "get", end_exemption)
-    _add_hook(tf_keras.layers.Lambda, "__init__", end_exemption)
 
 
 def _is_library(module: str) -> bool:
@@ -120,15 +107,3 @@ def _convert_when_called(method: Callable[..., Any]) -> Callable[..., Any]:
         return convert(method, status, convert_by_default=False)(*arguments, **keyword_arguments)
 
     return call
-
-
-def _add_hook(owner: Any, name: str, hook: Callable[..., None]) -> None:
-    """Calls `hook` with the same arguments before each call of a function."""
-    function = getattr(owner, name)
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **keyword_arguments: Any) -> Any:
-        hook(*arguments, **keyword_arguments)
-        return function(*arguments, **keyword_arguments)
-
-    setattr(owner, name, call)

@@ -38,11 +38,7 @@ def count_calls(num_batches: int, num_workers: int) -> int:
 
 
 def input_options(options: InputOptions) -> InputOptions:
-    """Returns how workers read, who open the files again for each call.
-
-    They read one shard after the other, so that a call begins to read at the shard of
-    its first step.
-    """
+    """Returns how workers read: from the shard of the first step of a call."""
     return replace(options, cycle_length=1, cache="none")
 
 
@@ -75,8 +71,7 @@ class CoordinatorStepRunner(StepRunner):
         results = []
         for steps in [steps_per_call] * num_full_calls + [rest] * (rest > 0):
             arguments = (tf.constant(self._step, tf.int64), tf.constant(steps))
-            with self._warming_up():
-                results.append(self._coordinator.schedule(self._train_part_function, args=arguments))
+            results.append(self._coordinator.schedule(self._train_part_function, args=arguments))
             self._step += steps
         self._coordinator.join()
         losses, times = zip(*(result.fetch() for result in results), strict=True)
@@ -120,7 +115,7 @@ class CoordinatorStepRunner(StepRunner):
         # Counted before anything else, so that no metric changes without it.
         with tf.control_dependencies([self._begun_parts.assign_add(1)]):
             for batch in self._input_pipeline.evaluation_part(part, num_parts):
-                self._run(self._eval_step, batch)
+                self._run(self.step.evaluate, batch)
 
 
 def serve(task: ClusterTask, distribution: Distribution) -> None:

@@ -12,6 +12,7 @@ from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.time_use import WAIT
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.liveness import preemption
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
@@ -24,20 +25,21 @@ class EpochRunner:
 
     Between calls, it calls the batch hooks of callbacks, saves the state when that is
     due, and ends a process that was asked to stop. Processes in step do the same things
-    after the same step. A call has `steps_per_execution` steps; with 0, as many as take
+    after the same step. With `steps_per_execution` 0, a call has as many steps as take
     `step_runner.call_seconds`.
     """
 
     def __init__(
         self,
         step_runner: StepRunner,
+        peers: Peers,
         steps_per_execution: int,
         callbacks: tf.keras.callbacks.CallbackList,
         counter: "StepCounter",
         profiler: Profiler,
         checkpoints: Checkpoints,
     ):
-        self._step_runner = step_runner
+        self._step_runner, self._peers = step_runner, peers
         self._steps_per_execution = steps_per_execution
         self._callbacks = callbacks
         # Steps until the processes agree again on what to do.
@@ -47,22 +49,18 @@ class EpochRunner:
         self._checkpoints = checkpoints
         self._is_traced = self._reads_metrics = False
         # Like the sum of gradients. `time_use.summarize` takes one of the two for all.
-        peers = WAIT if step_runner.measures_peers else "compute"
-        self._agreeing = peers if step_runner.has_peers else "other"
+        waiting = WAIT if step_runner.step.measures_peers else "compute"
+        self._agreeing = waiting if peers.exist else "other"
 
     def run(self, epoch: int, first_step: int, num_steps: int) -> None:
-        """Runs the steps of an epoch, or the rest of them, until a batch hook stops it.
+        """Runs the steps of an epoch after `first_step`, until a batch hook stops it.
 
-        `epoch` counts from 0. Earlier tries have done `first_step` of its `num_steps`
-        steps.
-
-        Raises:
-          PreemptedError: A process was asked to stop. The state is saved, or the last
-            report says why not.
+        Raises PreemptedError if a process was asked to stop. The state is saved, or the
+        last report says why not.
         """
         # True if any process has a callback with batch hooks. As in `fit`, the hooks
         # are called for each execution.
-        calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "train"))[0] > 0
+        calls_hooks = self._peers.agree(_has_batch_hooks(self._callbacks, "train"))[0] > 0
         min_steps = self._steps_per_execution or 1
         has_fixed_calls = bool(self._steps_per_execution or calls_hooks)
         done = first_step
@@ -78,7 +76,7 @@ class EpochRunner:
             # Grows gradually, because the time of the first call includes tracing.
             next_stretch = min(10 * count, int(count * self._step_runner.call_seconds / max(elapsed, 1e-9)))
             with self._counter.meter.spending(self._agreeing):
-                agreed_stretch, save_due, preempted, stop_training = self._step_runner.agree(
+                agreed_stretch, save_due, preempted, stop_training = self._peers.agree(
                     next_stretch,
                     self._checkpoints.due(self._counter.step),
                     preemption.preemption_requested(),
@@ -100,15 +98,11 @@ class EpochRunner:
     def ends_training(self, epoch: int, is_last: bool, wants_times: bool) -> tuple[bool, bool]:
         """Decides whether training ends after an epoch; if not, saves the state if due.
 
-        Call this after the `on_epoch_end` of callbacks. `epoch` counts from 0. Returns
-        True if training ends, and True if any process wants the times of the processes,
-        as this one does with `wants_times`.
-
-        Raises:
-          PreemptedError: A process was asked to stop.
+        Returns True if it ends, and True if any process wants the times of the
+        processes. Raises PreemptedError if a process was asked to stop.
         """
         with self._counter.meter.spending(self._agreeing):
-            stop_training, save_due, preempted, times_wanted = self._step_runner.agree(
+            stop_training, save_due, preempted, times_wanted = self._peers.agree(
                 self._callbacks.model.stop_training,
                 self._checkpoints.due_at_epoch_end(self._counter.step),
                 preemption.preemption_requested(),
@@ -130,7 +124,7 @@ class EpochRunner:
     def evaluate(self) -> dict[str, float]:
         """Evaluates on the eval split and returns the metrics, as `fit` does."""
         with self._counter.meter.spending("evaluate"):
-            calls_hooks = self._step_runner.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
+            calls_hooks = self._peers.agree(_has_batch_hooks(self._callbacks, "test"))[0] > 0
             self._callbacks.on_test_begin()
             self._step_runner.evaluate(self._callbacks if calls_hooks else None)
             metrics = as_floats(self._step_runner.metrics(evaluated=True))
@@ -139,7 +133,7 @@ class EpochRunner:
 
     def _save(self, position: Position, preempted: bool) -> None:
         """Saves the state, and raises PreemptedError if `preempted` is true."""
-        self._counter.enter("saving the training state")
+        self._counter.reporter.enter("saving the training state")
         with self._counter.meter.spending("save"):
             self._checkpoints.save(position)
         remark = self._checkpoints.remark
@@ -151,10 +145,7 @@ class EpochRunner:
             self._counter.report(message=remark)
 
     def _run_call(self, done: int, max_steps: int, calls_hooks: bool, until: int) -> int:
-        """Makes one TensorFlow call and returns the number of its steps.
-
-        Devices may still compute them, unless these are the last ones before `until`.
-        """
+        """Makes one TensorFlow call and returns the number of its steps."""
         self._profiler.start_if_due(self._counter.step)
         count = min(max_steps, self._profiler.steps_until_end(self._counter.step) or max_steps)
         if calls_hooks:
@@ -164,7 +155,7 @@ class EpochRunner:
         loss = self._train(count, waits=calls_hooks or is_profiled or done + count == until)
         if calls_hooks:  # callbacks may set the learning rate from it: the same in all processes
             with self._counter.meter.spending(self._agreeing):
-                loss = self._step_runner.agree(loss)[0]
+                loss = self._peers.agree(loss)[0]
         self._counter.advance(count, loss)
         self._profiler.stop_if_due(self._counter.step)
         if calls_hooks:
@@ -172,11 +163,7 @@ class EpochRunner:
         return count
 
     def _train(self, count: int, waits: bool) -> Any:
-        """Makes the call, and counts its time by activity.
-
-        With `waits`, waits until devices have computed the `count` steps. Returns the
-        loss, a number or a scalar tensor.
-        """
+        """Makes the call, for which devices are waited if `waits`; returns the loss."""
         meter, began = self._counter.meter, time.time()
         with meter.spending("compute"):
             loss, call_time = self._step_runner.train(count)
@@ -212,9 +199,8 @@ def _has_batch_hooks(callbacks: tf.keras.callbacks.CallbackList, mode: str) -> b
 class StepCounter:
     """Counts training steps and reports progress, at most once per interval.
 
-    `examples_per_step` are those that this process reads in one step.
-
     Attributes:
+      reporter: Where progress goes.
       step: Training steps that are done in total, those of earlier tries included.
       meter: Measures how this process spends its time.
     """
@@ -225,7 +211,7 @@ class StepCounter:
         self.step = 0
         self.meter = TimeMeter()
         self._read_learning_rate = read_learning_rate
-        self._reporter = reporter
+        self.reporter = reporter
         self._plan = plan
         self._examples_per_step = examples_per_step
         self._reported_step = self._start_step = 0
@@ -233,10 +219,7 @@ class StepCounter:
         self._epoch_step = 0
 
     def begin(self, step: int, remark: str) -> None:
-        """Starts to count after the `step` training steps of earlier tries.
-
-        `remark` is a message about the state that was found, if any.
-        """
+        """Starts to count after the steps of earlier tries, and reports a remark."""
         self.meter.begin_training()
         self.step = self._reported_step = self._start_step = self._epoch_step = step
         self.report(message=remark or (f"continues after training step {step}" if step else ""))
@@ -256,22 +239,18 @@ class StepCounter:
         is_first_call = self.step == self._start_step
         self.step += count
         self.enter_step()
-        if is_first_call or self._reporter.due():  # the first report shows that training works
+        if is_first_call or self.reporter.due():  # the first report shows that training works
             with self.meter.spending("compute"):  # a device may still compute it
                 loss = float(loss)
             self.report({"loss": loss})
 
-    def enter(self, activity: str) -> None:
-        """Records what the main thread starts to do; see `progress.Activity`."""
-        self._reporter.enter(activity)
-
     def enter_step(self) -> None:
         """Records that the next training step starts."""
-        self.enter(f"training step {self.step + 1}")
+        self.reporter.enter(f"training step {self.step + 1}")
 
     def report_if_due(self, metrics: dict[str, float]) -> None:
         """Reports progress if the last report is old enough."""
-        if self._reporter.due():
+        if self.reporter.due():
             self.report(metrics)
 
     def report(self, metrics: dict[str, float] | None = None, message: str = "") -> None:
@@ -280,13 +259,13 @@ class StepCounter:
         examples = (self.step - self._reported_step) * self._examples_per_step
         rate = examples / max(now - self._reported_at, 1e-9)
         self._reported_step, self._reported_at = self.step, now
-        self._reporter.report(self._progress("train", rate, metrics or {}, message))
+        self.reporter.report(self._progress("train", rate, metrics or {}, message))
 
     def record_epoch(self, metrics: dict[str, float]) -> None:
         """Records the end of an epoch, with its training's and evaluation's metrics."""
         rate = (self.step - self._epoch_step) * self._examples_per_step / max(time.monotonic() - self._epoch_at, 1e-9)
         self._epoch_step, self._epoch_at = self.step, time.monotonic()
-        self._reporter.record(self._progress("epoch", rate, metrics))
+        self.reporter.record(self._progress("epoch", rate, metrics))
 
     def _progress(self, phase: str, rate: float, metrics: dict[str, float], message: str = "") -> Progress:
         plan = self._plan

@@ -1,6 +1,6 @@
 """Computes and applies gradients, with a loss scale, in Keras 2 and Keras 3."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -22,11 +22,8 @@ def compute(
 
     The optimizer that will apply them may scale the loss. `factor` multiplies the
     gradients of a scalar. Of a loss of any other shape, such as one number per example,
-    the sum is differentiated, as under `fit`.
-
-    Returns:
-      The mean of the loss that `compute_loss` returned, as a float32 scalar, and the
-      gradient of each variable, or None.
+    the sum is differentiated, as under `fit`. Returns the mean of the loss, a float32
+    scalar, and the gradient of each variable, or None.
     """
     with tf.GradientTape() as tape:
         loss = compute_loss()
@@ -76,23 +73,25 @@ def prepare(optimizer: Any, variables: Sequence[Any]) -> None:
                 setattr(each, name, lambda pairs: pairs)
 
 
-def apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], measures: bool = False) -> tf.Tensor:
-    """Sums gradients over replicas and applies them.
+def apply(optimizer: Any, gradients: Mapping[int, Any], variables: Sequence[Any], measures: bool = False) -> tf.Tensor:
+    """Sums gradients, by the index of their variable, over replicas and applies them.
 
     Call this in a replica context. The optimizer sees only the sums when it checks for
-    overflows and clips. With `measures`, returns the seconds from the moment at which
-    all replicas of this process had their gradients until the sums were there, a
-    float64 scalar; else 0.
+    overflows and clips. Keras names the variables without a gradient. With `measures`,
+    returns the seconds from the moment at which all replicas of this process had their
+    gradients until the sums were there, a float64 scalar; else 0.
     """
-    begin = step_timing.moment_on_all_replicas(gradients) if measures else None
-    sums = sum_over_replicas(gradients)
+    parts = list(gradients.values())
+    begin = step_timing.moment_on_all_replicas(parts) if measures else None
+    sums = sum_over_replicas(parts)
     seconds = step_timing.moment_on_all_replicas(sums) - begin if measures else tf.zeros([], tf.float64)
     if hasattr(optimizers.unwrap(optimizer), _KERAS_3_SUM):
         # Keras 3 squares each gradient row separately, even if several belong to the
         # same row of the table. Keras 2 adds them up first.
         sums = list(map(without_duplicates, sums))
     _update_rows_without_xla(optimizer, sums)
-    optimizer.apply_gradients(zip(sums, variables, strict=True))
+    by_index = dict(zip(gradients, sums, strict=True))
+    optimizer.apply_gradients([(by_index.get(index), variable) for index, variable in enumerate(variables)])
     return seconds
 
 

@@ -20,7 +20,6 @@ from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import optimizers
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
-from tfx_distribute.trainer_module.keras.learning_rate import WarmUp
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.loop import step_timing
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
@@ -43,33 +42,28 @@ class MeshStepRunner(StepRunner):
         strategy: MeshStrategy,
         input_pipeline: InputPipeline,
         options: TrainingOptions,
-        warm_up: WarmUp | None = None,
     ):
         _lay_out_optimizer(model_adapter, strategy)
-        super().__init__(model_adapter, strategy, input_pipeline, options, warm_up)
-        self._measures_peers = False  # DTensor has no operation for the time of day
+        super().__init__(model_adapter, strategy, input_pipeline, options)
         strategy.check_rules(model_adapter.model)
-        self._gradients_function = tf.function(self._gradients)
-        self._apply_function = tf.function(self._apply)
-        self._eval_step_function = tf.function(self._eval_step)
-        self._before_step_function = tf.function(warm_up.before_step) if warm_up else None
+        self._gradients_function = tf.function(self.step.dense_gradients)
+        self._apply_function = tf.function(self.step.apply)
+        self._eval_step_function = tf.function(self.step.evaluate)
 
     @override
     def train(self, num_steps: int) -> tuple[float, CallTime]:
         begin, waited = time.time(), 0.0
         loss = None
         for step in range(num_steps):
-            if self._before_step_function is not None:
-                self._before_step_function()
             is_measured = not self._behind_host or step % step_timing.SAMPLE == 0
             if is_measured and loss is not None:
                 _local_value(loss).numpy()  # waits for the devices
             before = time.monotonic()
             batch, _ = next(self._training)
             waited += time.monotonic() - before if is_measured else 0.0
-            loss, gradients = self._gradients_function(self._shard_batch(batch))
-            with self._warming_up():
-                self._apply_function(gradients)
+            # The loss is that of the global batch.
+            loss, gradients = self._gradients_function(self._shard_batch(batch), 1.0)
+            self._apply_function(gradients)
         if self._behind_host:
             waited *= step_timing.weight_of_measured(num_steps)
         return float(_local_value(loss)), CallTime(begin, waited)
@@ -91,11 +85,6 @@ class MeshStepRunner(StepRunner):
     def open(self, first_step: int) -> None:
         self._input_pipeline = self._input_pipeline.of_global_batch(self._strategy.num_replicas_in_sync)
         self._training = iter(self._input_pipeline.train(tf.distribute.InputContext(), first_step))
-
-    def _gradients(self, batch: Any, share: tf.Tensor | float = 1.0) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        loss, gradients = super()._gradients(batch, share)  # the loss is that of the global batch
-        # The gradient of an embedding is a list of rows.
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _shard_batch(self, batch: Any) -> Any:
         """Divides a batch along the mesh's `batch` dimension.

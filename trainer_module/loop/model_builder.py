@@ -32,12 +32,6 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
     """Sets precision and seed, calls the module's `build_model`, and freezes layers.
 
     Call this in the strategy's scope.
-
-    Raises:
-      ConfigurationError: The module has no such function, the function returned
-        neither a compiled model nor a task, it scales the loss and the strategy
-        cannot, `freeze` names a layer that the model does not have, or the model takes
-        batches of one size only.
     """
     if job.training_options.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.training_options.precision)

@@ -5,12 +5,12 @@ import time
 
 from tfx_distribute.trainer_module.job.cluster import CHIEF, WORKER, ClusterTask, task_from_environment
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES, COUNTERS, ProcessTime, TimeUse, summarize
-from tfx_distribute.trainer_module.loop.step_runner import StepRunner
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
 
 # Between two times that they are gathered: after each short epoch would take too long.
 GATHER_SECONDS = 2.0
-# A process is named while it trains by one to two such times before: in all of a long
+# A process is named while it trains by what it did in such a time: in all of a long
 # training, one that has become slow would not stand out for hours.
 RECENT_SECONDS = 600.0
 _ROLES = (CHIEF, WORKER)
@@ -23,42 +23,35 @@ class ProcessTimes:
 
     Attributes:
       time_use: The times when they were last gathered.
-      remark: A line about a process that was slow recently, if it is not the one of the
-        last time.
+      remark: A line about a process that was slow recently, if another one than before.
     """
 
     def __init__(self, meter: TimeMeter):
         self.time_use = TimeUse(())
         self.remark = ""
-        self._meter, self._recent = meter, TimeUse(())
+        self._meter, self._named = meter, ("", "")
         self._gathered_at = self._noted_at = time.monotonic()
-        # Times of processes when they were noted last, and the time before.
-        self._before: dict[str, ProcessTime] = {}
-        self._next_before: dict[str, ProcessTime] = {}
+        self._noted: dict[str, ProcessTime] = {}  # the times then
 
     @property
     def are_due(self) -> bool:
         """True if the last time was long enough ago."""
         return time.monotonic() - self._gathered_at >= GATHER_SECONDS
 
-    def gather(self, step_runner: StepRunner) -> None:
+    def gather(self, peers: Peers) -> None:
         """Gathers the times; all processes of the cluster have to call it together."""
         self._gathered_at = time.monotonic()
         row = encode(task_from_environment(os.environ), self._meter.seconds(), self._meter.counters())
-        self.time_use = summarize(decode(step_runner.gather(row)))
-        recent = self._summarize_recent()
-        is_new = (recent.slowest, recent.reason) != (self._recent.slowest, self._recent.reason)
-        self._recent, self.remark = recent, recent.describe() if is_new else ""
-
-    def _summarize_recent(self) -> TimeUse:
-        processes, nothing = self.time_use.processes, ProcessTime("", {})
-        before = {process.task: self._before.get(process.task, nothing) for process in processes}
+        self.time_use = summarize(decode(peers.gather(row)))
+        processes = self.time_use.processes
+        before = {each.task: self._noted.get(each.task, ProcessTime("", {})) for each in processes}
+        recent = summarize([each.since(before[each.task].seconds, before[each.task].counters) for each in processes])
+        is_new = bool(recent.slowest) and (recent.slowest, recent.reason) != self._named
+        self.remark = recent.describe() if is_new else ""
+        if is_new:
+            self._named = recent.slowest, recent.reason
         if self._gathered_at - self._noted_at >= RECENT_SECONDS:
-            self._before, self._next_before = self._next_before, {process.task: process for process in processes}
-            self._noted_at = self._gathered_at
-        return summarize(
-            [process.since(before[process.task].seconds, before[process.task].counters) for process in processes]
-        )
+            self._noted, self._noted_at = {each.task: each for each in processes}, self._gathered_at
 
 
 def encode(task: ClusterTask, seconds: dict[str, float], counters: dict[str, float]) -> list[float]:

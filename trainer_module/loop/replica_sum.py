@@ -115,9 +115,8 @@ def _count_rounds(gradient: tf.IndexedSlices, rows_per_round: int) -> tf.Tensor:
 
 
 def _gather_round(gradient: tf.IndexedSlices, round_number: tf.Tensor, rows_per_round: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Gathers one round of rows, `rows_per_round` from each replica.
+    """Gathers one round of rows; returns their numbers and values.
 
-    Returns row numbers, an integer vector, and their values, of shape [rows, ...].
     Replicas with too few rows are padded with rows numbered -1.
     """
     begin = tf.minimum(round_number * rows_per_round, tf.shape(gradient.indices)[0])

@@ -15,9 +15,8 @@ def find_differing(
 ) -> list[str]:
     """Returns the names of variables whose values differ between replicas.
 
-    All processes of the cluster have to call this together. Generators of random
-    numbers are left out: they are meant to differ. `saved` is from
-    `saved_objects.find`, and `gather` is `StepRunner.gather`.
+    `saved` is from `saved_objects.find`. Generators of random numbers are left out:
+    they are meant to differ.
     """
     saved = list(saved)
     generators = [each for each in saved if isinstance(each, tf.random.Generator)]

@@ -34,14 +34,7 @@ class CallTime:
 
 @tf.autograph.experimental.do_not_convert
 def weight_of_measured(num_steps: Any) -> Any:
-    """Returns how many steps a measured one stands for, the first of every `SAMPLE`.
-
-    `num_steps` is a number or a scalar tensor.
-
-    Example:
-      >>> weight_of_measured(17)  # 2 are measured
-      8.5
-    """
+    """Returns how many steps a measured one stands for, the first of every `SAMPLE`."""
     return num_steps / -(-num_steps // SAMPLE)
 
 
@@ -61,9 +54,8 @@ def moment(*values: Any) -> tf.Tensor:
 def moment_on_all_replicas(values: Any) -> tf.Tensor:
     """Returns the time of day once all replicas of this process have computed values.
 
-    Call it in a replica context, on each replica. One operation for all of them, since
-    TensorFlow runs such operations in the order of the code: with one for each replica,
-    a replica would wait for the one before.
+    One operation for all of them, since TensorFlow runs such operations in the order of
+    the code: with one for each replica, a replica would wait for the one before.
     """
     replica = tf.distribute.get_replica_context()
     return replica.merge_call(_moment_of_replicas, args=(values,))
@@ -76,10 +68,7 @@ def _moment_of_replicas(strategy: tf.distribute.Strategy, values: Any) -> tf.Ten
 
 @tf.autograph.experimental.do_not_convert
 def moment_after_device(values: Any) -> tf.Tensor:
-    """Returns the time of day once the devices have computed values.
-
-    `values` has a tensor of the last step of each device.
-    """
+    """Returns the time of day once devices have computed a value of their last step."""
     with tf.device("CPU:0"):
         # The copies come after everything that the devices were given before.
         return moment([tf.identity(value) for value in values])

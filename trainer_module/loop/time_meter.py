@@ -12,14 +12,8 @@ COUNTER_SECONDS = 2.0
 class TimeMeter:
     """Adds up the seconds of each activity of the main thread.
 
-    The seconds of all activities together are those since the meter was made. Blocks
-    may be nested; a second counts for the innermost one.
-
-        meter = TimeMeter()
-        meter.begin_training()
-        with meter.spending("save"):
-            ...
-        meter.seconds()  # {"start": 1.2, "other": 0.1, "save": 2.5}
+    The seconds of all activities together are those since the meter was made. Blocks of
+    `spending` may be nested; a second counts for the innermost one.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.step_plan import Plan, make_plan
 from tfx_distribute.trainer_module.job.training_job import BestEvaluation, TrainingData, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.keras import keras_models, learning_rate, saved_objects
+from tfx_distribute.trainer_module.keras import keras_models, optimizers, saved_objects
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop import (
@@ -35,6 +35,7 @@ from tfx_distribute.trainer_module.loop import (
 )
 from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
 from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
 from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
@@ -49,6 +50,11 @@ _REORDERED = (
     "base_model: the order of {} has changed since it was trained, so rows of embeddings, or outputs for classes, may be "
     "those of other entries; name these layers in base_model.vocabularies"
 )
+# In one call of TensorFlow, a collective operation keeps the shape of its first round.
+_SHAPES = (
+    "module: the steps of the model communicate values of the batch's shape between replicas, and batches differ in size; "
+    "write steps_per_execution=1, and no gradient_accumulation_steps"
+)
 
 
 def train(
@@ -59,14 +65,7 @@ def train(
     reporter: Reporter,
     is_chief: bool,
 ) -> tuple[tf.keras.Model, TrainingResult]:
-    """Builds the user's model under the strategy and trains it.
-
-    The chief writes TensorBoard logs.
-
-    Raises:
-      ConfigurationError: `build_model` returned something that cannot be trained, or
-        the data has fewer examples than the batch needs.
-    """
+    """Builds the user's model under the strategy and trains it."""
     training = _Training(job, data, features, strategy, reporter, is_chief)
     start = time.monotonic()
     with training.explaining_errors():
@@ -118,9 +117,9 @@ class _Training:
             reporter,
             self._plan,
             self._plan.global_batch_size // strategy_table.readers(job.distribution),
-            lambda: learning_rate.read(self._adapter.optimizer, self._options.warmup_steps),
+            lambda: optimizers.read_rate(self._adapter.optimizer),
         )
-        self._process_times = ProcessTimes(self._counter.meter)
+        self._process_times, self._peers = ProcessTimes(self._counter.meter), Peers(strategy)
         self._metrics: dict[str, float] = {}
         self._epoch, self._has_diverged = 0, False
         self._best: BestEvaluation | None = None
@@ -136,15 +135,21 @@ class _Training:
             self._input.explaining_read_errors(),
             preemption.deferring_exit(),
         ):
-            yield
+            try:
+                yield
+            except tf.errors.OpError as error:
+                if "Shape mismatch in the collective" in str(error):
+                    raise ConfigurationError(_SHAPES) from error
+                raise
 
     def check_and_prepare(self, features: Features) -> None:
         """Prepares the steps, checks the export, and reads the base model."""
         job, options, plan, adapter = self._job, self._options, self._plan, self._adapter
         batches_per_step = plan.num_replicas * options.gradient_accumulation_steps
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
-        warm_up = learning_rate.scale(adapter.optimizers(), rate_factor, options.warmup_steps)
-        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options, warm_up)
+        if rate_factor != 1.0:
+            optimizers.scale_rate(adapter.optimizer, rate_factor, adapter.applies_gradients)
+        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options)
         if job.outputs.serving_model_dir:
             _check_export(adapter, features, self._input)
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
@@ -155,7 +160,7 @@ class _Training:
 
     def start_callbacks(self) -> None:
         """Checks the user's callbacks, and calls `on_train_begin`."""
-        callbacks_lib.check_same_everywhere(self._user_callbacks, self._steps.agree)
+        callbacks_lib.check_same_everywhere(self._user_callbacks, self._peers.agree)
         self.model.stop_training = False
         self._reporter.enter("on_train_begin")
         self._callbacks.on_train_begin()
@@ -174,11 +179,13 @@ class _Training:
             self._user_callbacks,
             owner=job.outputs.result_file,
         )
-        begin = _find_state(self._checkpoints, self._steps, job.outputs.checkpoint_dir)
+        begin = _find_state(self._checkpoints, self._peers, job.outputs.checkpoint_dir)
         self._steps.open(begin.step)
         self._counter.begin(begin.step, self._checkpoints.remark)
-        per_call = self._options.steps_per_execution
-        self._epochs = EpochRunner(self._steps, per_call, self._callbacks, self._counter, self._profiler, self._checkpoints)
+        per_call, callbacks = self._options.steps_per_execution, self._callbacks
+        self._epochs = EpochRunner(
+            self._steps, self._peers, per_call, callbacks, self._counter, self._profiler, self._checkpoints
+        )
         return begin
 
     def run_epochs(self, begin: Position) -> None:
@@ -194,7 +201,7 @@ class _Training:
             counter.report_if_due(self._metrics)
             ends, gathers = self._epochs.ends_training(epoch, epoch + 1 == plan.epochs, self._process_times.are_due)
             if gathers:
-                self._process_times.gather(self._steps)
+                self._process_times.gather(self._peers)
                 if self._process_times.remark:
                     self._report(self._process_times.remark)
             if ends:
@@ -237,7 +244,7 @@ class _Training:
         if self._best_model:
             self._reporter.enter("saving the best weights")
             with self._counter.meter.spending("save"):
-                self._best_model.offer(metrics, epoch, self._counter.step, self._steps.agree)
+                self._best_model.offer(metrics, epoch, self._counter.step, self._peers.agree)
         self._counter.record_epoch(metrics)
         if not self._has_diverged and not math.isfinite(metrics.get("loss", 0.0)):
             self._has_diverged = True
@@ -248,7 +255,7 @@ class _Training:
         if self._plan.num_replicas == 1 or isinstance(self._strategy, MeshStrategy):
             return
         found = saved_objects.find(self._adapter.state())
-        differing = replica_values.find_differing(found, self._strategy, self._steps.gather)
+        differing = replica_values.find_differing(found, self._strategy, self._peers.gather)
         if differing:
             self._report(_describe_differing(differing))
 
@@ -265,7 +272,7 @@ class _Training:
         self._callbacks.on_train_end(self._metrics)
         if self._best_model:
             self._reporter.enter("restoring the best weights")
-            self._steps.agree(0)  # the chief has written them
+            self._peers.agree(0)  # the chief has written them
             self._best = self._best_model.restore()
             if self._best is None:
                 words = f"export_best: no {self._options.export_best} was finite, the last weights are exported"
@@ -326,10 +333,10 @@ def _make_best_model(
     return BestModel(job, plan, model_adapter.model, is_chief)
 
 
-def _find_state(checkpoints: Checkpoints, step_runner: StepRunner, folder: str) -> Position:
+def _find_state(checkpoints: Checkpoints, peers: Peers, folder: str) -> Position:
     """Finds the saved state and checks that all processes have found the same."""
     position = checkpoints.find()
-    if step_runner.agree(position.step) != [position.step]:
+    if peers.agree(position.step) != [position.step]:
         raise ConfigurationError(
             f"checkpoint_dir: not all processes find the same saved state in {folder}; write a folder "
             "that all machines share"

@@ -54,9 +54,6 @@ def create(
 
     Call this once per process, before any other TensorFlow operation. The cluster comes
     from this process's TF_CONFIG.
-
-    Raises:
-      ConfigurationError: The machine does not have the requested devices.
     """
     global _current, _asked_for
     with _heartbeat_timeout(heartbeat_timeout_secs):
@@ -94,12 +91,7 @@ def _devices(distribution: Distribution) -> list[str]:
     if kind == "gpu" or (kind == "auto" and gpus):
         if not gpus:
             raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {requested_gpus.describe_devices()}")
-        if len(gpus) < count and distribution.mesh:
-            raise ConfigurationError(
-                f"mesh: {distribution.mesh} is {count} devices, but this process sees {_gpus(len(gpus))}; write a mesh of "
-                f"{len(gpus)}, such as mesh=1x{len(gpus)}"
-            )
-        if len(gpus) < count:
+        if len(gpus) < count and not distribution.mesh:  # MeshStrategy says what does not fit a mesh
             raise ConfigurationError(
                 f"accelerator_count: {count} GPUs are asked for, but this process sees {_gpus(len(gpus))}; write "
                 f"accelerator_count={len(gpus)}"

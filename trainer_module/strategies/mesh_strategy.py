@@ -24,10 +24,6 @@ from tfx_distribute.trainer_module.strategies import mesh_variables
 class MeshStrategy:
     """A mesh, with the part of `tf.distribute.Strategy` that the training loop needs.
 
-    Raises:
-      ConfigurationError: The mesh does not have as many devices as the process, or a
-        layout rule is not valid.
-
     Attributes:
       shape: Number of devices along `batch` and along `model`.
       num_replicas_in_sync: Number of devices along `batch`; each group of devices along

@@ -16,14 +16,9 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def check(distribution: Distribution, task: ClusterTask, environment: Mapping[str, str]) -> None:
-    """Checks that a process sees the GPUs that its container requested.
+    """Raises ConfigurationError if a process does not see its container's GPUs.
 
-    `TFX_DISTRIBUTE_REQUESTED_GPUS` in `environment` is the number that the container
-    requested. With `accelerator_type` cpu, GPUs may be missing.
-
-    Raises:
-      ConfigurationError: TensorFlow sees fewer. The message says what it sees, and what
-        to do.
+    With `accelerator_type` cpu, they may be missing.
     """
     requested = int(environment.get(REQUESTED_GPUS, "0"))
     # A launcher that divides GPUs among processes sets this variable.

@@ -49,10 +49,9 @@ def test_the_whole_plan_of_two_workers(make):
         accelerator_type="cpu",
         per_replica_batch_size=30,
         learning_rate_scaling="linear",
-        warmup_steps=5,
         num_shards=16,
     )
-    assert "learn rate build_model's times 2, reached in 5 steps" in as_text(plan)
+    assert "learn rate build_model's times 2\n" in as_text(plan)
     cluster = {"chief": ["127.0.0.1:PORT"], "worker": ["127.0.0.1:PORT"]}
     command = "python -m tfx_distribute.trainer_module --job job.json"
     assert plan == plan_lib.RunPlan(
@@ -72,7 +71,6 @@ def test_the_whole_plan_of_two_workers(make):
         gradient_accumulation_steps=1,
         global_batch_size=60,
         learning_rate_factor=2.0,
-        warmup_steps=5,
         data=plan_lib.DataPlan(
             processes=2,
             num_shards=16,
@@ -179,7 +177,6 @@ def test_numbers_of_things(make):
     assert "processes  2 with 1 device each\n" in two
     assert "shared with 1 other" in two
     assert "processes  1 with 4 devices\n" in as_text(make(strategy="mirrored", accelerator_count=4))
-    assert "learn rate build_model's, reached in 1 step\n" in as_text(make(warmup_steps=1))
 
 
 def test_run_fn_decides_on_its_batch(make):

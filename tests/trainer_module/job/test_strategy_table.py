@@ -63,7 +63,6 @@ def test_a_named_strategy_is_left_alone():
             {"learning_rate_scaling": "cubic"},
             "learning_rate_scaling: 'cubic' is not known; choose one of none, linear, sqrt",
         ),
-        ({"warmup_steps": -1}, "warmup_steps: -1 is too small"),
         ({"precision": "float64"}, "precision: 'float64' is not known"),
         ({"partition_min_bytes": 1}, "partition_min_bytes: strategy 'default' has no parameter servers"),
         (
@@ -118,3 +117,8 @@ def test_what_cannot_train_is_refused_with_the_fix(changes, message):
             InputOptions(),
             FaultTolerance(),
         )
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
+def test_factor_of_the_learning_rate(scaling, factor):
+    assert strategy_table.learning_rate_factor(scaling, 4) == factor

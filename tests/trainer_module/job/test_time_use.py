@@ -36,6 +36,12 @@ def test_the_slowest_process_and_why(slow, counters, reason):
     assert time_use.describe().startswith("worker 0 holds the others back for 50 % of the time: it")
 
 
+def test_waiting_that_is_part_of_computing():
+    """As on accelerators, where it is not measured."""
+    time_use = summarize([process("chief-0", compute=9, input=1), process("worker-0", compute=4, input=6)])
+    assert (time_use.slowest, time_use.held_back, time_use.reason) == ("worker-0", 0.5, "input")
+
+
 def test_processes_that_are_about_as_fast():
     time_use = summarize([process("chief-0", compute=91, wait_for_peers=9), process("worker-0", compute=100)])
     assert (time_use.slowest, time_use.reason, time_use.describe()) == ("", "", "")

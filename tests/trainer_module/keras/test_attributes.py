@@ -29,4 +29,3 @@ def test_texts_numbers_and_arrays_are_left_out():
     """There may be millions, such as the words of a vocabulary."""
     words = {Key(): "word", "rows": [1, 2.0, None, True, b"", np.zeros(2), np.float32(1.0), tf.constant(1.0)]}
     assert list(attributes.walk(Holder(words=words, name="name", size=3))) == []
-    assert list(attributes.walk(Holder(words={Key(): []}))) == []

@@ -31,5 +31,10 @@ def test_a_restored_sum_is_the_saved_one(tmp_path, monkeypatch, first_replica, p
     assert [part.numpy() for part in restored.number.values] == parts
 
 
+def test_a_metric_of_several_values():
+    values = {"loss": tf.constant(0.5), "recall": tf.constant([0.5, 1.0])}
+    assert keras_metrics.as_floats(values) == {"loss": 0.5, "recall_0": 0.5, "recall_1": 1.0}
+
+
 def replica_id():
     return tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)

@@ -7,9 +7,13 @@ import pytest
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import PreemptedError
+from tfx_distribute.trainer_module.job.step_plan import make_plan
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.liveness import preemption
-from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner
+from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
+from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
+from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.state.checkpoint import Position
 
 
@@ -30,8 +34,7 @@ def runner(monkeypatch):
     monkeypatch.setattr(preemption, "preemption_requested", lambda: False)
     model = tf.keras.Sequential()
     model.stop_training = False
-    steps = Mock(has_peers=False, measures_peers=False, call_seconds=0.5)
-    steps.agree = lambda *values: [float(value) for value in values]
+    steps = Mock(call_seconds=0.5)
     steps.train.return_value = (0.5, CallTime())
     counter = Mock(step=0)
     counter.meter.spending = lambda name: contextlib.nullcontext()
@@ -42,7 +45,7 @@ def runner(monkeypatch):
     checkpoints.steps_until_due.return_value = 1 << 62
     checkpoints.due.return_value = checkpoints.due_at_epoch_end.return_value = True
     callbacks = tf.keras.callbacks.CallbackList([StopAfter(3)], model=model)
-    made = EpochRunner(steps, 1, callbacks, counter, profiler, checkpoints)
+    made = EpochRunner(steps, Peers(tf.distribute.get_strategy()), 1, callbacks, counter, profiler, checkpoints)
     return made, lambda: [call.args[0] for call in checkpoints.save.call_args_list]
 
 
@@ -96,3 +99,12 @@ def test_devices_are_waited_for_where_someone_looks_at_them(runner, hooked, prof
     run.run(0, 0, 6)
     assert run._step_runner.train.call_count == 6
     assert loss.waits == waits
+
+
+def test_an_error_is_reported_without_the_rate(tmp_path):
+    """It may be on a parameter server that the error is about."""
+    plan = make_plan(TrainingOptions(2, epochs=1), 2, 1)
+    counter = StepCounter(Reporter(str(tmp_path / "progress")), plan, 2, pytest.fail)
+    with pytest.raises(PreemptedError), counter.reporting_step_on_error():
+        raise PreemptedError("saved")
+    assert Progress.from_json((tmp_path / "progress").read_text()).phase == "train"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
@@ -176,22 +175,6 @@ def build_model(context):
     model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 """
-
-
-def test_own_train_step_cannot_accumulate(cluster):
-    (cluster.folder / "own_step.py").write_text(
-        "import tensorflow as tf\n"
-        "class Model(tf.keras.Model):\n"
-        "    def train_step(self, data): return super().train_step(data)\n"
-        "def build_model(context):\n"
-        "    pixels = tf.keras.Input((64,), name='pixels')\n"
-        "    model = Model({'pixels': pixels}, tf.keras.layers.Dense(10)(pixels))\n"
-        "    model.compile('adam', 'mse')\n"
-        "    return model\n"
-    )
-    module = UserModule("own_step.build_model", (str(cluster.folder),))
-    with pytest.raises(TrainingError, match="^module: the model has a train_step of its own, which applies gradients"):
-        cluster.train(ONE, TrainingOptions(32, train_steps=5, gradient_accumulation_steps=2), module=module)
 
 
 WEIGHTED = """

@@ -6,34 +6,31 @@ from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.keras import keras_metrics, learning_rate, optimizers
+from tfx_distribute.trainer_module.keras import keras_metrics
 from tfx_distribute.trainer_module.keras.model_adapters import factory
 from tfx_distribute.trainer_module.loop import gradients
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 
 
-def make_step_runner(model) -> StepRunner:
-    return StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
-
-
-def test_loss_without_a_gradient_is_refused():
-    model = model_with(tf.keras.optimizers.SGD(0.1))
-    model.compile(tf.keras.optimizers.SGD(0.1), lambda truth, prediction: tf.round(prediction - truth))
-    step_runner = make_step_runner(model)
+def make_step_runner(model, accumulated: int = 1) -> StepRunner:
+    options = TrainingOptions(2, gradient_accumulation_steps=accumulated)
+    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), options)
     step_runner.open(0)
-    with pytest.raises(ConfigurationError, match="^module: the loss does not depend on any trainable variable"):
-        step_runner.train(1)
+    return step_runner
 
 
-def test_variable_that_the_loss_does_not_depend_on_is_named():
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_keras_names_variables_without_a_gradient(caplog, accumulated):
+    """As under `fit`; without any, nothing would be trained."""
     inputs = tf.keras.Input((1,))
     used, unused = tf.keras.layers.Dense(1), tf.keras.layers.Dense(1, name="unused")
     model = tf.keras.Model(inputs, used(inputs) + 0.0 * tf.stop_gradient(unused(inputs)))
     model.compile(tf.keras.optimizers.SGD(0.1), "mse")
-    step_runner = make_step_runner(model)
-    step_runner.open(0)
-    with pytest.warns(UserWarning, match="does not depend on unused/kernel:0, unused/bias:0, which will not be trained"):
-        step_runner.train(1)
+    make_step_runner(model, accumulated).train(1)
+    assert "Gradients do not exist for variables ['unused/kernel:0', 'unused/bias:0']" in caplog.text
+    used.trainable = False
+    with pytest.raises(ValueError, match="No gradients provided for any variable"):
+        make_step_runner(model, accumulated).train(1)
 
 
 def two_layers() -> tf.keras.Model:
@@ -48,7 +45,6 @@ def test_a_layer_that_a_callback_freezes_before_the_first_step():
     model = two_layers()
     step_runner = make_step_runner(model)
     model.layers[1].trainable = False  # as in on_train_begin
-    step_runner.open(0)
     step_runner.train(2)
     (first, _), (last, _) = (layer.get_weights() for layer in model.layers[1:])
     assert (first == 1.0).all()
@@ -72,27 +68,25 @@ def test_moving_averages_of_a_model_of_which_a_callback_freezes_a_layer(optimize
     assert (last.get_weights()[0] > before).all(), "the average of the last steps"
 
 
-def test_a_layer_that_a_callback_thaws_is_refused():
-    model = two_layers()
-    model.layers[1].trainable = False
-    step_runner = make_step_runner(model)
-    model.layers[1].trainable = True
-    step_runner.open(0)
-    with pytest.raises(ConfigurationError, match="^module: the optimizer does not know first/kernel:0, first/bias:0, which"):
-        step_runner.train(1)
-
-
 class OwnStep(tf.keras.Model):
     def train_step(self, data):
         return {**super().train_step(data), "answer": tf.constant(42.0)}
 
 
-def test_values_that_a_train_step_logs_besides_metrics_are_logged():
+def own_step() -> tf.keras.Model:
     inputs = tf.keras.Input((1,))
     model = OwnStep(inputs, tf.keras.layers.Dense(1)(inputs))
     model.compile(tf.keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
-    step_runner = make_step_runner(model)
-    step_runner.open(0)
+    return model
+
+
+def test_own_train_step_cannot_accumulate():
+    with pytest.raises(ConfigurationError, match="^module: the model has a train_step of its own, which applies gradients"):
+        make_step_runner(own_step(), accumulated=2)
+
+
+def test_values_that_a_train_step_logs_besides_metrics_are_logged():
+    step_runner = make_step_runner(own_step())
     step_runner.train(3)
     logs = keras_metrics.as_floats(step_runner.metrics())
     assert set(logs) == {"loss", "mae", "answer"}
@@ -109,26 +103,12 @@ def test_an_optimizer_may_compute_gradients_itself():
     for optimizer in (tf.keras.optimizers.SGD(0.1), Halves(0.2)):
         tf.keras.utils.set_random_seed(1)
         step_runner = make_step_runner(model := model_with(optimizer))
-        step_runner.open(0)
         before = model.get_weights()
         step_runner.train(1)
         weights.append([new - old for new, old in zip(model.get_weights(), before, strict=True)])
     assert all(np.any(change) for change in weights[0])
     for one, other in zip(*weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
-
-
-class Accumulates(tf.keras.optimizers.SGD):
-    """Counts as those of Keras 3 do."""
-
-    gradient_accumulation_steps = 3
-
-    @property
-    def iterations(self):
-        return self._iterations // self.gradient_accumulation_steps
-
-    def apply_gradients(self, grads_and_vars, **options):
-        self._iterations.assign_add(1)
 
 
 def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
@@ -168,25 +148,3 @@ def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
     resumed.read(f"{tmp_path}/state").assert_consumed()
     step_runner.train(10)
     assert drawn == whole
-
-
-def test_a_warmup_counts_the_steps_that_an_optimizer_accumulates():
-    model = model_with(Accumulates(0.4))
-    warm_up = learning_rate.scale([model.optimizer], 1.0, 4)
-    step_runner = StepRunner(factory.make(model, "f"), tf.distribute.get_strategy(), Ones(), TrainingOptions(2), warm_up)
-    step_runner.open(0)
-    step_runner.train(2)
-    assert learning_rate.read(model.optimizer, 4) == pytest.approx(0.3)
-    with warm_up.in_effect():
-        assert float(model.optimizer.learning_rate) == pytest.approx(0.2)
-
-
-@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2}])
-@pytest.mark.parametrize("wrap", [lambda inner: inner, keras.optimizers.LossScaleOptimizer])
-def test_batches_that_an_optimizer_of_keras_3_was_given(wrap, options):
-    optimizer = wrap(keras.optimizers.SGD(0.1, **options))
-    weight = keras.Variable([1.0])
-    optimizer.build([weight])
-    for _ in range(3):
-        optimizer.apply([tf.constant([0.5])], [weight])
-    assert int(optimizers.batches_applied(optimizer)) == 3

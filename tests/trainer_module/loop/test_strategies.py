@@ -15,6 +15,7 @@ import pytest
 import tfx_lines
 from training import EXAMPLES
 
+from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
 
 pytestmark = pytest.mark.e2e
@@ -122,18 +123,21 @@ def build_model(context):
 
 
 def test_a_loss_over_the_gathered_batch(cluster, keras_3_server):
-    """Steps, and the batches of a step, have different sizes."""
+    """Steps have different sizes, which one TensorFlow call cannot have."""
     cluster.server = keras_3_server
     (cluster.folder / "gathering.py").write_text(GATHERING)
     module = UserModule("gathering.build_model", (str(cluster.folder),))
 
-    def loss(distribution, per_replica):
-        options = TrainingOptions(per_replica, epochs=2, keras_version=3, steps_per_execution=10)
+    def loss(distribution, per_replica, steps_per_execution=1):
+        options = TrainingOptions(per_replica, epochs=2, keras_version=3, steps_per_execution=steps_per_execution)
         metrics = cluster.train(distribution, options, module=module).metrics
         return metrics["loss"], metrics["val_loss"]
 
     alone = loss(Distribution("one_device", accelerator_type="cpu"), 90)
-    assert loss(SHAPES["multi_worker_mirrored"][0], 45) == pytest.approx(alone, rel=1e-4)
+    workers = SHAPES["multi_worker_mirrored"][0]
+    assert loss(workers, 45) == pytest.approx(alone, rel=1e-4)
+    with pytest.raises(TrainingError, match="^module: the steps of the model communicate .*; write steps_per_execution=1"):
+        loss(workers, 45, steps_per_execution=10)
 
 
 CHECKSUMS = """

@@ -37,22 +37,15 @@ def test_devices_of_a_process(taken, distribution, devices, left):
     assert taken == left
 
 
-@pytest.mark.parametrize(
-    ("distribution", "message"),
-    [
-        (
-            Distribution("mirrored", accelerator_count=3),
-            "accelerator_count: 3 GPUs are asked for, but this process sees GPU:0 to GPU:1; write accelerator_count=2",
-        ),
-        (
-            Distribution("model_parallel", mesh="2x2"),
-            "mesh: 2x2 is 4 devices, but this process sees GPU:0 to GPU:1; write a mesh of 2, such as mesh=1x2",
-        ),
-    ],
-)
-def test_too_few_devices(taken, distribution, message):
+def test_too_few_devices(taken):
+    message = "accelerator_count: 3 GPUs are asked for, but this process sees GPU:0 to GPU:1; write accelerator_count=2"
     with pytest.raises(ConfigurationError, match=f"^{message}"):
-        factory._devices(distribution)
+        factory._devices(Distribution("mirrored", accelerator_count=3))
+
+
+def test_too_few_devices_for_a_mesh(taken):
+    with pytest.raises(ConfigurationError, match="^mesh: 2x2 is 4 devices, but this process has 2; write a mesh of 2, such"):
+        factory._model_parallel(Distribution("model_parallel", mesh="2x2"))
 
 
 def test_no_device_of_the_kind(monkeypatch):

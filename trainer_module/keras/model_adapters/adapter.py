@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.job.training_job import LabelRanges
-from tfx_distribute.trainer_module.keras import keras_models, optimizers
+from tfx_distribute.trainer_module.keras import keras_models
 
 
 class ModelAdapter:
@@ -29,49 +29,29 @@ class ModelAdapter:
     prediction: Any = None
     python_operation: str | None = None
 
-    @tf.autograph.experimental.do_not_convert  # contains no user code
-    def optimizers(self) -> list[Any]:
-        """Returns `optimizer` and those in attributes of the model.
-
-        A model may have optimizers of its own, such as a GAN's, and use only those.
-        """
-        return optimizers.find(self.optimizer, self._owners())
-
     def _model_state(self) -> dict[str, Any]:
         """Returns model and optimizer for `tf.train.Checkpoint(**state)`."""
         random_states = keras_models.random_states(self.model)
         return {**keras_models.state(self.model), "optimizer": self.optimizer, "random": random_states}
 
-    def _owners(self) -> list[Any]:
-        """Returns the objects of the user's that may have optimizers."""
-        return [self.model]
-
     def required_features(self, features: Features) -> set[str]:
-        """Returns the names of the features that the steps read.
-
-        These are all but labels and weights if the model does not say which ones it
-        reads.
-        """
+        """Returns names of the features that the steps read: all if it is not known."""
         return set(features.inputs())
 
     def check_labels(self, features: Features, ranges: LabelRanges) -> None:
         """Raises ConfigurationError if the losses cannot learn from the labels."""
 
     def prepare(self, batch: Any) -> None:
-        """Creates the variables that Keras would create in the first step.
+        """Creates the variables that Keras would create in the first step, of zeros.
 
-        Call this in the strategy's scope. The batch is one of zeros: features, and
-        label and weights if there are any.
+        Call this in the strategy's scope.
         """
         if not all(layer.built for layer in self.model._flatten_layers()):
             # Only traces the model: replicas have nothing to compute yet.
             self.trace_prediction(batch[0])
 
     def trace_prediction(self, features: Any) -> Any:
-        """Returns the model's predictions without values.
-
-        The first call traces the model.
-        """
+        """Returns the model's predictions without values; the first call traces it."""
         if self.prediction is None:
             try:
                 traced = tf.function(self._predict).get_concrete_function(features)
@@ -133,3 +113,9 @@ class ModelAdapter:
 @tf.autograph.experimental.do_not_convert  # contains no user code
 def _without_values(prediction: Any) -> Any:
     return tf.nest.map_structure(lambda value: tf.type_spec_from_value(value) if tf.is_tensor(value) else value, prediction)
+
+
+def batch_size(features: Any, label: Any = None, *weights: Any) -> tf.Tensor:
+    """Returns the number of examples in a batch, an int32 or int64 scalar."""
+    first = tf.nest.flatten(features if label is None else label)[0]
+    return first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]

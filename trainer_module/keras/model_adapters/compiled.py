@@ -10,8 +10,7 @@ from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import LabelRanges
 from tfx_distribute.trainer_module.keras import keras_metrics, keras_models, label_checks, loss_reduction, metric_results
-from tfx_distribute.trainer_module.keras.model_adapters import batches
-from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter, batch_size
 
 
 class CompiledModel(ModelAdapter):
@@ -83,7 +82,7 @@ class CompiledModel(ModelAdapter):
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
         if self.applies_gradients:
-            return self._record_logs(self.model.train_step(batches.as_fit_passes(batch)), batch, evaluated=False)
+            return self._record_logs(self.model.train_step(_as_fit_passes(batch)), batch, evaluated=False)
         # The same as `tf.keras.Model.train_step`, which also reads the metrics at the
         # end.
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
@@ -97,7 +96,7 @@ class CompiledModel(ModelAdapter):
     @override
     def eval_step(self, *batch: Any) -> None:
         if self._uses_test_step:
-            self._record_logs(self.model.test_step(batches.as_fit_passes(batch)), batch, evaluated=True)
+            self._record_logs(self.model.test_step(_as_fit_passes(batch)), batch, evaluated=True)
             return
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=False)
@@ -157,7 +156,7 @@ class CompiledModel(ModelAdapter):
             replicas = float(tf.distribute.get_strategy().num_replicas_in_sync)
             values = {name: value * replicas for name, value in values.items()}
         for name in values.keys() & self._means.keys():
-            self._means[name].update_state(values[name], sample_weight=batches.size(*batch))
+            self._means[name].update_state(values[name], sample_weight=batch_size(*batch))
         return values.get("loss", tf.constant(0.0))
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
@@ -242,8 +241,12 @@ class CompiledModel(ModelAdapter):
             lambda: self.model.compute_loss(x, y, prediction, sample_weight), self._divides_loss
         )
         if loss is not None and (self._overrides_loss or y is None):
-            self._means["loss"].update_state(loss_reduction.replica_mean(loss), sample_weight=batches.size(x, y))
+            self._means["loss"].update_state(loss_reduction.replica_mean(loss), sample_weight=batch_size(x, y))
         return loss
 
     def _update_metrics(self, y: Any, prediction: Any, sample_weight: Any) -> None:
         self.model.compiled_metrics.update_state(y, prediction, sample_weight)
+
+
+def _as_fit_passes(batch: Any) -> Any:
+    return batch if len(batch) > 1 else batch[0]

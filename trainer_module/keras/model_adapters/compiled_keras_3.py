@@ -6,7 +6,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.keras import keras_models, loss_reduction
-from tfx_distribute.trainer_module.keras.model_adapters import batches
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import batch_size
 from tfx_distribute.trainer_module.keras.model_adapters.compiled import CompiledModel
 
 
@@ -56,7 +56,7 @@ class CompiledKeras3Model(CompiledModel):
         )
         # Keras 2 updates the metric called "loss", weighted by the number of examples,
         # in `compute_loss`.
-        mean, size = loss_reduction.replica_mean(loss), batches.size(x, y)
+        mean, size = loss_reduction.replica_mean(loss), batch_size(x, y)
         self.model._loss_tracker.update_state(mean, sample_weight=size)
         if self._loss_metric() is None:
             self._means["loss"].update_state(mean, sample_weight=size)

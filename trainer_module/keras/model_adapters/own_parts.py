@@ -13,16 +13,10 @@ from tfx_distribute.trainer_module.keras import attributes, keras_models
 
 
 def find(task: Any, elsewhere: Collection[Any]) -> dict[str, Any]:
-    """Returns the parts of a task that have variables, or may have some.
-
-    ```python
-    parts = own_parts.find(task, elsewhere=[task.model, task.optimizer])
-    parts["teacher"], parts["centers/0"]
-    ```
+    """Returns the parts of a task that have variables, or may have some, by path.
 
     Parts are variables, Keras objects, generators and other objects that TensorFlow can
-    save, by their paths, each once and the same in every process. Those in `elsewhere`
-    are left out.
+    save, each once and the same in every process. Those in `elsewhere` are left out.
     """
     left_out = {id(part) for part in elsewhere}
     parts: dict[str, Any] = {}
@@ -45,20 +39,6 @@ def state(parts: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(part, keras_models.keras_3_kinds()):
             saved |= {f"{path}/variables/{index}": each.value for index, each in enumerate(_keras_3_variables(part))}
     return saved
-
-
-def are_built(parts: Mapping[str, Any]) -> bool:
-    """Returns False if a part creates variables in the first step only."""
-    return all(map(_is_built, parts.values()))
-
-
-def _is_built(part: Any) -> bool:
-    if isinstance(part, tf.Variable):
-        return True
-    if keras_models.is_optimizer(part):
-        return bool(getattr(part, "built", getattr(part, "_built", False)))  # of Keras 3, of Keras 2
-    layers = part._flatten_layers() if hasattr(part, "_flatten_layers") else [part]
-    return all(getattr(layer, "built", True) for layer in layers)
 
 
 def _is_part(value: Any) -> bool:

@@ -7,9 +7,8 @@ from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras import keras_metrics, loss_reduction, saved_objects
-from tfx_distribute.trainer_module.keras.model_adapters import batches, own_parts
-from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.keras.optimizers import with_inner
+from tfx_distribute.trainer_module.keras.model_adapters import own_parts
+from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter, batch_size
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
@@ -32,7 +31,7 @@ class TaskAdapter(ModelAdapter):
     @override
     def prepare(self, batch: Any) -> None:
         super().prepare(batch)
-        if not own_parts.are_built(self._own_parts()):
+        if self._own_parts():  # some of which may create variables in the first step
             # The first step would be too late: the saved state is restored before it.
             self._trace_step(self.train_step, batch)
             self._trace_step(self.eval_step, batch)
@@ -44,14 +43,14 @@ class TaskAdapter(ModelAdapter):
             raise ConfigurationError(
                 f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
             )
-        self._loss.update_state(loss, sample_weight=batches.size(*batch))
+        self._loss.update_state(loss, sample_weight=batch_size(*batch))
         return loss
 
     @override
     def eval_step(self, *batch: Any) -> None:
         loss = self._task.eval_step(*batch)
         if loss is not None:
-            self._loss.update_state(loss, sample_weight=batches.size(*batch))
+            self._loss.update_state(loss, sample_weight=batch_size(*batch))
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
@@ -66,18 +65,6 @@ class TaskAdapter(ModelAdapter):
     def state(self) -> dict[str, Any]:
         parts = own_parts.state(self._own_parts())
         return {**self._shared_state(), **({"task": parts} if parts else {})}
-
-    @override
-    def optimizers(self) -> list[Any]:
-        compiled, found = self.model.optimizer, super().optimizers()
-        if any(each is self.optimizer for each in with_inner(compiled)):
-            return found
-        # A model that was loaded compiled has one that is not used.
-        return [each for each in found if each is not compiled]
-
-    @override
-    def _owners(self) -> list[Any]:
-        return [self._task, self.model]
 
     def _own_parts(self) -> dict[str, Any]:
         """Returns what the task has besides model, optimizer and metrics."""

@@ -58,18 +58,18 @@ def test_killed_worker_is_named_and_no_process_remains(cluster):
 LOST_AT_THE_END = """
 import json, os, signal, time
 from model import build_model
-from tfx_distribute.trainer_module import process
+from tfx_distribute.trainer_module.loop.peers import Peers
 
-barrier = process._barrier
+barrier = Peers.barrier
 
-def die_as_a_worker(strategy):
+def die_as_a_worker(peers):
     if json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "worker":
         while not os.path.exists(RESULT):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
-    barrier(strategy)
+    barrier(peers)
 
-process._barrier = die_as_a_worker
+Peers.barrier = die_as_a_worker
 """
 
 

@@ -5,31 +5,6 @@ from tfx_distribute.trainer_module.keras.model_adapters import factory
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
-def test_optimizers_of_a_task_of_its_own():
-    """One that a loss scale wraps is one optimizer."""
-
-    class Pair(Task):
-        def __init__(self):
-            self.model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
-            self.optimizer = tf.keras.optimizers.SGD()
-            self.critics = []
-
-        def train_step(self, features, label):
-            return tf.constant(0.0)
-
-        eval_step = train_step
-
-    task = Pair()
-    task.model.compile(tf.keras.mixed_precision.LossScaleOptimizer(task.optimizer))
-    adapter = factory.make(task, "f")
-    assert len(adapter.optimizers()) == 1
-    task.optimizer_class = tf.keras.optimizers.SGD
-    task.model.optimizer = tf.keras.optimizers.SGD()  # as one that was loaded has
-    assert adapter.optimizers() == [task.optimizer]
-    task.critics.append(tf.keras.optimizers.SGD())
-    assert len(adapter.optimizers()) == 2
-
-
 def test_a_metric_of_a_task_may_have_several_results():
     class Both(tf.keras.metrics.Mean):
         def result(self):

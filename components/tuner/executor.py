@@ -9,14 +9,13 @@ from typing import Any
 from absl import logging
 from tfx import types
 from tfx.dsl.components.base import base_executor
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.components.trainer import job_builder, run_identity
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.components.tuner import trial_jobs, trials
+from tfx_distribute.components.tuner import trials
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.trial_launcher import trial_launcher
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -84,7 +83,7 @@ class Executor(base_executor.BaseExecutor):
                 run.run()
                 result = run.result()
                 write(best, table, run.best_hyperparameters(), result)
-                _copy_logs(folder, table.uri, result)
+                run.copy_logs(os.path.join(table.uri, "logs"))
                 storage.discard(folder)
         logging.info("Trials:\n%s", trials.format_table(result))
 
@@ -100,11 +99,3 @@ def write(best: types.Artifact, table: types.Artifact, hyperparameters: str, res
     io_utils.write_string_file(os.path.join(table.uri, trials.TABLE_FILE), trials.to_lines(result.trials))
     table.set_string_custom_property("objective", result.objective)
     table.set_string_custom_property("goal", result.goal)
-
-
-def _copy_logs(folder: str, uri: str, result: trials.SearchResult) -> None:
-    """Copies the trials' TensorBoard logs to the table's artifact."""
-    for trial in result.trials:
-        logs = os.path.join(trial_jobs.folder_of(folder, trial.trial), trial_jobs.LOGS)
-        if fileio.exists(logs):
-            io_utils.copy_dir(logs, os.path.join(uri, "logs", f"trial-{trial.trial}"))

@@ -3,7 +3,7 @@
 Importing this module imports KerasTuner, and Keras with it.
 """
 
-import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from keras_tuner.engine import trial as trial_lib
 from tfx_distribute.components.tuner import value_range
 from tfx_distribute.components.tuner.bayesian import BayesianOracle
 from tfx_distribute.components.tuner.search import Search
+from tfx_distribute.components.tuner.trials import COMPLETED, FAILED, Trial
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -23,8 +24,10 @@ Oracle: TypeAlias = keras_tuner.Oracle
 KerasTrial: TypeAlias = trial_lib.Trial
 TrialStatus = trial_lib.TrialStatus
 
+# Name of a metric, besides the objective: the wall time of the training.
+SECONDS = "seconds"
 # Hyperparameters of Hyperband itself begin with this.
-RESERVED = "tuner/"
+_RESERVED = "tuner/"
 _PROJECT = "oracle"
 # KerasTuner writes the space into the file of each trial.
 _MAX_LISTED = 10_000
@@ -125,15 +128,33 @@ def restore(oracle: Oracle, folder: str, files: Mapping[str, str]) -> None:
     oracle.reload()
 
 
-def values_of(trial: KerasTrial, hparams: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the values that a trial tries, without those of Hyperband itself.
+def read_trial(trial: KerasTrial, objective: str, hparams: Mapping[str, Value]) -> Trial:
+    """Returns a trial that trains or has ended; the defaults in `hparams` have the types.
 
-    The defaults in `hparams` decide on the types.
+    Its values are without those of Hyperband itself.
     """
-    values = trial.hyperparameters.values
-    return {name: type(hparams[name])(value) for name, value in values.items() if not name.startswith(RESERVED)}
+    values, metrics = trial.hyperparameters.values, trial.metrics
+    score = metrics.get_last_value(objective) if metrics.exists(objective) else None
+    if score is not None and not math.isfinite(score):
+        score = None
+    return Trial(
+        trial=_number(trial.trial_id),
+        status=FAILED if score is None else COMPLETED,
+        hparams={name: type(hparams[name])(value) for name, value in values.items() if not name.startswith(_RESERVED)},
+        score=score,
+        step=trial.best_step or 0,
+        epochs=values.get(f"{_RESERVED}epochs", 0),
+        continues=_number(continued(trial)),
+        seconds=round(metrics.get_last_value(SECONDS), 3) if metrics.exists(SECONDS) else 0.0,
+        message=trial.message or "",
+    )
 
 
-def best_hyperparameters(trial: KerasTrial, values: Mapping[str, Value]) -> str:
-    """Writes a trial's hyperparameters in KerasTuner's format, as TFX's Tuner does."""
-    return json.dumps({**trial.hyperparameters.get_config(), "values": dict(values)})
+def continued(trial: KerasTrial) -> str:
+    """Returns the id of the trial that Hyperband continues with a trial; empty if none."""
+    return str(trial.hyperparameters.values.get(f"{_RESERVED}trial_id", ""))
+
+
+def _number(trial_id: str) -> str:
+    """Returns a trial's number without the zeros that KerasTuner puts before it."""
+    return trial_id.lstrip("0") or trial_id[:1]

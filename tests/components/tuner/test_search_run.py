@@ -13,9 +13,9 @@ import pytest
 
 from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError, NoRoomError
 from tfx_distribute.components.launchers.sigterm import TerminatedError
-from tfx_distribute.components.tuner import search_run, trial_jobs
+from tfx_distribute.components.tuner import search_run
 from tfx_distribute.components.tuner.search import Search
-from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
+from tfx_distribute.components.tuner.search_run import SEARCH_FILE, STATE, SearchRun
 from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
@@ -91,7 +91,7 @@ def test_random_search(run, tmp_path, parallel):
     assert best["values"] == result.trials[0].hparams
     assert [entry["config"]["name"] for entry in best["space"]] == ["rate", "units"]
     assert all(job.hparams["kind"] == "relu" and not job.outputs.serving_model_dir for job in trainings.jobs)
-    assert not list(tmp_path.glob(f"*/{trial_jobs.STATE}")), "no later trial continues from them"
+    assert not list(tmp_path.glob(f"*/{STATE}")), "no later trial continues from them"
 
 
 def test_values_keep_the_types_of_the_defaults(run):
@@ -184,7 +184,7 @@ def test_hyperband_continues_the_best_trials(run, tmp_path):
     assert all(job.outputs.saves_end for job in trainings.jobs)
     assert not any(name.startswith("tuner/") for job in trainings.jobs for name in job.hparams)
     assert not any(name.startswith("tuner/") for name in json.loads(search.best_hyperparameters())["values"])
-    assert list(tmp_path.glob(f"trial-0/{trial_jobs.STATE}")), "a later attempt may continue from it"
+    assert list(tmp_path.glob(f"trial-0/{STATE}")), "a later attempt may continue from it"
 
 
 def test_failed_trials_count_as_the_worst_of_their_round(run):

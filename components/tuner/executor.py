@@ -69,7 +69,9 @@ class Executor(base_executor.BaseExecutor):
                     "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
                 )
             identity = {
-                **job_builder.identify(job, job.data, launcher.inputs, exec_properties, launcher.addresses),
+                **run_identity.fingerprint_inputs(
+                    job, launcher.inputs["examples"], exec_properties.get("module_fingerprint"), launcher.addresses
+                ),
                 "tune": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)

@@ -129,9 +129,9 @@ def restore(oracle: Oracle, folder: str, files: Mapping[str, str]) -> None:
 
 
 def read_trial(trial: KerasTrial, objective: str, hparams: Mapping[str, Value]) -> Trial:
-    """Returns a trial that trains or has ended; the defaults in `hparams` have the types.
+    """Returns a trial that trains or has ended, without Hyperband's own values.
 
-    Its values are without those of Hyperband itself.
+    The defaults in `hparams` decide on the types.
     """
     values, metrics = trial.hyperparameters.values, trial.metrics
     score = metrics.get_last_value(objective) if metrics.exists(objective) else None
@@ -151,7 +151,7 @@ def read_trial(trial: KerasTrial, objective: str, hparams: Mapping[str, Value]) 
 
 
 def continued(trial: KerasTrial) -> str:
-    """Returns the id of the trial that Hyperband continues with a trial; empty if none."""
+    """Returns the id of the trial that a trial of Hyperband continues, or nothing."""
     return str(trial.hyperparameters.values.get(f"{_RESERVED}trial_id", ""))
 
 

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 from absl import logging
 from google.protobuf import json_format
-from tfx import types
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
-from tfx_distribute.components.trainer import input_splits, run_identity
+from tfx_distribute.components.trainer import input_splits, run_identity, staging
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, shard_plan, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import (
@@ -36,8 +35,6 @@ from tfx_distribute.trainer_module.job.training_job import (
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import function_settings
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
-
-Artifacts = dict[str, list[types.Artifact]]
 
 RESULT_FILE = "training_result.json"
 CHECKPOINTS = ".checkpoints"  # folder next to those of the component's outputs
@@ -100,34 +97,27 @@ def _add_steps(
 
 
 def build_job(
-    inputs: Artifacts,
-    outputs: Artifacts,
-    exec_properties: dict[str, Any],
-    parameters: TrainingParameters,
-    work_dir: str,
-    addresses: Mapping[str, str] | None = None,
+    staged: staging.Staged, exec_properties: dict[str, Any], parameters: TrainingParameters, work_dir: str
 ) -> TrainingJob:
-    """Builds the job document of an execution.
+    """Builds the job document of an execution of the Trainer.
 
     `work_dir` lives as long as the training, and gets the unpacked user module and the
-    result. `addresses` is folder of an artifact's copy -> folder of the artifact, for
-    inputs that are read from copies.
+    result.
 
     Raises:
       ConfigurationError: The job cannot be trained as configured.
       DataError: An input file is missing or damaged.
     """
-    model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
-    job_outputs = Outputs(
+    model_dir = artifact_utils.get_single_uri(staged.outputs[standard_component_specs.MODEL_KEY])
+    outputs = Outputs(
         serving_model_dir=path_utils.serving_model_dir(model_dir),
-        model_run_dir=artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_RUN_KEY]),
+        model_run_dir=artifact_utils.get_single_uri(staged.outputs[standard_component_specs.MODEL_RUN_KEY]),
         result_file=os.path.join(work_dir, RESULT_FILE),
     )
-    job = describe_job(inputs, job_outputs, exec_properties, parameters, work_dir)
+    job = describe_job(staged.inputs, outputs, exec_properties, parameters, work_dir)
     if job.data is None:  # a run_fn saves its state itself
         return job
-    examples = inputs[standard_component_specs.EXAMPLES_KEY]
-    identity = run_identity.fingerprint_inputs(job, examples, exec_properties.get("module_fingerprint"), addresses)
+    identity = run_identity.fingerprint_inputs(job, staged, exec_properties.get("module_fingerprint"))
     checkpoint_dir = run_identity.ensure_checkpoint_dir(checkpoint_root(exec_properties, model_dir), identity)
     return replace(job, outputs=replace(job.outputs, checkpoint_dir=checkpoint_dir))
 
@@ -139,7 +129,7 @@ def checkpoint_root(exec_properties: Mapping[str, Any], output_dir: str) -> str:
 
 
 def describe_job(
-    inputs: Artifacts,
+    inputs: staging.Artifacts,
     outputs: Outputs,
     exec_properties: dict[str, Any],
     parameters: TrainingParameters,
@@ -233,7 +223,7 @@ def read_labels(exec_properties: Mapping[str, Any]) -> tuple[labels.FeatureNames
 
 
 def _make_training_data(
-    inputs: Artifacts,
+    inputs: staging.Artifacts,
     splits: input_splits.Splits,
     exec_properties: Mapping[str, Any],
     train_args: trainer_pb2.TrainArgs,
@@ -274,7 +264,7 @@ def _choose_steps(argument: str, num_steps: int, name: str, value: int) -> int:
     return num_steps or value
 
 
-def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
+def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:
     """Reads a Tuner's best hyperparameters; None if there is no Tuner.
 
     The document is keras_tuner's: `{"space": [...], "values": {...}}`.
@@ -286,7 +276,7 @@ def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
         return dict(json.load(stream))
 
 
-def _count_examples(inputs: Artifacts) -> dict[str, int] | None:
+def _count_examples(inputs: staging.Artifacts) -> dict[str, int] | None:
     """Returns the number of examples of each split; None if there are no statistics."""
     if not inputs.get(standard_component_specs.STATISTICS_KEY):
         return None
@@ -299,7 +289,7 @@ def _count_examples(inputs: Artifacts) -> dict[str, int] | None:
     }
 
 
-def _uri(inputs: Artifacts, key: str) -> str | None:
+def _uri(inputs: staging.Artifacts, key: str) -> str | None:
     return artifact_utils.get_single_uri(inputs[key]) if inputs.get(key) else None
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import tensorflow as tf
 from tfx import types
 
+from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
@@ -31,28 +32,22 @@ _logger = logging.getLogger(__name__)  # `tfx-distribute run` shows its warnings
 RESULT_NEUTRAL = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
-def fingerprint_inputs(
-    job: TrainingJob,
-    examples: list[types.Artifact],
-    module_fingerprint: str | None = None,
-    addresses: Mapping[str, str] | None = None,
-) -> dict[str, str]:
+def fingerprint_inputs(job: TrainingJob, staged: Staged, module_fingerprint: str | None = None) -> dict[str, str]:
     """Fingerprints the inputs of a `build_model`'s training, part by part.
 
     Workers, devices and strategy are not part of them: a run may resume from a
     checkpoint that was saved under another strategy.
 
     `module_fingerprint` is the pipeline's, which is added to that of the module's
-    files. `addresses` is folder of an artifact's copy -> folder of the artifact, for
-    artifacts that are read from copies.
+    files.
     """
     data = cast(TrainingData, job.data)
     options = {name: value for name, value in asdict(job.training_options).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}
-    checksums = _read_checksums(examples)
+    checksums = _read_checksums(staged.inputs["examples"])
     data_document = asdict(data)
     del data_document["label_ranges"]  # follow from the examples
-    for copy, original in (addresses or {}).items():  # a retry has its copies elsewhere
+    for copy, original in staged.addresses.items():  # a retry has its copies elsewhere
         text = json.dumps(data_document).replace(json.dumps(f"{copy}/")[1:-1], json.dumps(f"{original}/")[1:-1])
         data_document = json.loads(text)
     # If the checksums of the examples are known, neither their place matters nor what

@@ -13,11 +13,10 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers import locks, storage
-from tfx_distribute.components.trainer import job_builder, run_identity
+from tfx_distribute.components.trainer import job_builder, places, run_identity
+from tfx_distribute.components.tuner import local_trials, trials
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.components.tuner import trials
 from tfx_distribute.components.tuner.search import Search
-from tfx_distribute.components.tuner.trial_launcher import trial_launcher
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
 
@@ -58,20 +57,16 @@ class Executor(base_executor.BaseExecutor):
         parameters = parameters._replace(training_options=options)
         best = artifact_utils.get_single_instance(output_dict[standard_component_specs.BEST_HYPERPARAMETERS_KEY])
         table = artifact_utils.get_single_instance(output_dict[standard_component_specs.TUNER_RESULTS_KEY])
-        with trial_launcher(
-            input_dict, exec_properties, parameters.distribution, best.uri, search.num_parallel_trials
-        ) as launcher:
-            job = job_builder.describe_job(
-                launcher.inputs, Outputs("", "", ""), exec_properties, parameters, launcher.folder
-            )
+        with places.open_place(input_dict, {}, exec_properties, parameters.distribution, best.uri) as place:
+            launch = local_trials.share_machine(place, parameters.distribution, search.num_parallel_trials)
+            inputs = place.staged.inputs
+            job = job_builder.describe_job(inputs, Outputs("", "", ""), exec_properties, parameters, place.folder)
             if job.data is None:
                 raise ConfigurationError(
                     "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
                 )
             identity = {
-                **run_identity.fingerprint_inputs(
-                    job, launcher.inputs["examples"], exec_properties.get("module_fingerprint"), launcher.addresses
-                ),
+                **run_identity.fingerprint_inputs(job, place.staged, exec_properties.get("module_fingerprint")),
                 "tune": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
@@ -81,7 +76,7 @@ class Executor(base_executor.BaseExecutor):
                 locks.exclusive(folder, "the state of the search", advice),
                 tempfile.TemporaryDirectory(prefix="oracle-") as oracle_folder,
             ):
-                run = SearchRun(search, job, folder, oracle_folder, launcher.launch, launcher.stop)
+                run = SearchRun(search, job, folder, oracle_folder, launch)
                 run.run()
                 result = run.result()
                 write(best, table, run.best_hyperparameters(), result)

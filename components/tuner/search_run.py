@@ -7,7 +7,7 @@ continues from.
 import json
 import math
 import os
-from collections.abc import Callable
+import threading
 from concurrent import futures
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.errors import GoneError, NoRoomError, NotFollowedError
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trials
+from tfx_distribute.components.tuner.local_trials import Launch, announce
 from tfx_distribute.components.tuner.search import Search, count_epochs, with_epochs
-from tfx_distribute.components.tuner.trial_launcher import Launch, announce
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingJob, TrainingResult
@@ -34,33 +34,25 @@ class SearchRun:
     """One search, which continues where an earlier attempt of the same search ended.
 
     ```python
-    run = SearchRun(search, job, "/states/4d2f", "/tmp/oracle", launcher.launch)
+    run = SearchRun(search, job, "/states/4d2f", "/tmp/oracle", place.launch)
     run.run()
     run.best_hyperparameters()  # KerasTuner's document
     ```
 
-    All trials share `shared_job`, and `launch` trains the job of one, in a thread;
-    `stop` ends those that train. `folder`, for the search's state, is the same for each
+    All trials share `shared_job`, and `launch` trains the job of one, in a thread; see
+    `places.Place.launch`. `folder`, for the search's state, is the same for each
     attempt; `oracle_folder` is a new one of this machine, for the oracle's own files.
 
     Raises:
       ConfigurationError: The oracle needs a package that is not installed.
     """
 
-    def __init__(
-        self,
-        search: Search,
-        shared_job: TrainingJob,
-        folder: str,
-        oracle_folder: str,
-        launch: Launch,
-        stop: Callable[[], None] = lambda: None,
-    ):
+    def __init__(self, search: Search, shared_job: TrainingJob, folder: str, oracle_folder: str, launch: Launch):
         self._search = search
         self._job = shared_job
         self._folder = folder
         self._oracle_folder = oracle_folder
-        self._launch, self._stop = launch, stop
+        self._launch, self._stopped = launch, threading.Event()
         space = oracle_lib.make_space(search, shared_job.hparams)
         epochs = count_epochs(shared_job.training_options)
         self._oracle = oracle_lib.make_oracle(search, space, epochs, oracle_folder)
@@ -85,7 +77,7 @@ class SearchRun:
             try:
                 self._run_trials(threads)
             except BaseException:
-                self._stop()  # the block waits for the threads
+                self._stopped.set()  # the block waits for the threads
                 raise
         if shortfall := oracle_lib.describe_shortfall(self._oracle):
             announce(shortfall)
@@ -106,7 +98,10 @@ class SearchRun:
                 self._save()
                 planned = self._read(trial)
                 announce(f"trial {_describe(planned)}")
-                running[name] = threads.submit(self._launch, self._make_job(trial), planned.trial), trial
+                running[name] = (
+                    threads.submit(self._launch, self._make_job(trial), planned.trial, self._stopped.is_set),
+                    trial,
+                )
             if not running:
                 return
             futures.wait([future for future, _ in running.values()], return_when=futures.FIRST_COMPLETED)

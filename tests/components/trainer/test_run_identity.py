@@ -9,6 +9,7 @@ import pytest
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_distribute.components.trainer import run_identity
+from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import (
@@ -21,7 +22,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
-from tfx_distribute.trainer_module.user_code import fingerprint
+from tfx_distribute.trainer_module.user_code.fingerprint import environment
 
 
 @pytest.fixture
@@ -59,66 +60,69 @@ def reading(job, folder, train, evaluation=None):
     return replace(job, data=replace(job.data, train=train, eval=evaluation))
 
 
+def fingerprint(job, examples=(), told=None, addresses=None):
+    staged = Staged({"examples": list(examples)}, {}, addresses or {})
+    return run_identity.fingerprint_inputs(job, staged, told)
+
+
 def changed(one, other):
     return [name for name in one if one[name] != other[name]]
 
 
 def test_changed_parts_are_named(job, tmp_path):
-    parts = run_identity.fingerprint_inputs(job, [])
-    assert changed(parts, run_identity.fingerprint_inputs(replace(job, hparams={"units": 4}), [])) == ["hparams"]
+    parts = fingerprint(job)
+    assert changed(parts, fingerprint(replace(job, hparams={"units": 4}))) == ["hparams"]
     longer = replace(job, training_options=TrainingOptions(32, epochs=2))
-    assert changed(parts, run_identity.fingerprint_inputs(longer, [])) == ["parameters"]
+    assert changed(parts, fingerprint(longer)) == ["parameters"]
     mixed = replace(job, input_options=InputOptions(shuffle_buffer_size=5))
-    assert changed(parts, run_identity.fingerprint_inputs(mixed, [])) == ["parameters"]
+    assert changed(parts, fingerprint(mixed)) == ["parameters"]
     other = replace(job, data=replace(job.data, train=Split((f"{tmp_path}/b",), 10)))
-    assert changed(parts, run_identity.fingerprint_inputs(other, [])) == ["data"]
-    assert changed(parts, run_identity.fingerprint_inputs(job, [], "told")) == ["module"]
+    assert changed(parts, fingerprint(other)) == ["data"]
+    assert changed(parts, fingerprint(job, told="told")) == ["module"]
     (tmp_path / "code" / "helper.py").write_text("b = 1")
-    assert changed(parts, run_identity.fingerprint_inputs(job, [])) == ["module"]
+    assert changed(parts, fingerprint(job)) == ["module"]
 
 
 def test_other_packages_and_files_beside_the_module_are_known(job, tmp_path, monkeypatch):
-    parts = run_identity.fingerprint_inputs(job, [])
+    parts = fingerprint(job)
     (tmp_path / "code" / "vocabulary.txt").write_text("a\n")
-    beside = run_identity.fingerprint_inputs(job, [])
+    beside = fingerprint(job)
     assert changed(parts, beside) == ["module"]
     version = importlib.metadata.version
     newer = lambda name: f"{version(name)}.1" if name == "tensorflow" else version(name)  # noqa: E731
     monkeypatch.setattr(importlib.metadata, "version", newer)
-    assert changed(beside, run_identity.fingerprint_inputs(job, [])) == ["environment"]
+    assert changed(beside, fingerprint(job)) == ["environment"]
 
 
 def test_machines_and_speed_do_not_matter(job):
-    parts = run_identity.fingerprint_inputs(job, [])
+    parts = fingerprint(job)
     elsewhere = replace(job, distribution=Distribution("multi_worker_mirrored", num_workers=8))
-    assert run_identity.fingerprint_inputs(elsewhere, []) == parts
+    assert fingerprint(elsewhere) == parts
     quicker = replace(job, training_options=replace(job.training_options, steps_per_execution=10, jit_compile=True))
-    assert run_identity.fingerprint_inputs(quicker, []) == parts
+    assert fingerprint(quicker) == parts
 
 
 def test_shards_are_identified_by_their_checksums(job, tmp_path):
     here = shards(tmp_path / "one", train="00000000")
-    parts = run_identity.fingerprint_inputs(reading(job, here.uri, "train"), [here])
+    parts = fingerprint(reading(job, here.uri, "train"), [here])
     again = shards(tmp_path / "two", train="00000000", test="33333333")
     other = reading(job, again.uri, "train")
     other_folders = replace(other, data=replace(other.data, transform_graph=f"{tmp_path}/Transform/2"))
-    assert run_identity.fingerprint_inputs(other_folders, [again]) == parts, "a split that is not read does not matter"
+    assert fingerprint(other_folders, [again]) == parts, "a split that is not read does not matter"
     others = shards(tmp_path / "three", train="11111111")
-    assert changed(parts, run_identity.fingerprint_inputs(reading(job, others.uri, "train"), [others])) == ["data"]
+    assert changed(parts, fingerprint(reading(job, others.uri, "train"), [others])) == ["data"]
 
 
 def test_splits_of_the_same_shards_are_other_data(job, tmp_path):
     """As in cross-validation: each fold has as many examples."""
     folds = shards(tmp_path / "folds", a="00000000", b="11111111", c="22222222")
     read = [("a", "b"), ("b", "a"), ("a", "c"), ("a", None)]
-    parts = [
-        run_identity.fingerprint_inputs(reading(job, folds.uri, train, evaluation), [folds]) for train, evaluation in read
-    ]
+    parts = [fingerprint(reading(job, folds.uri, train, evaluation), [folds]) for train, evaluation in read]
     assert len({part["data"] for part in parts}) == len(read)
 
 
 def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
-    root, parts = tmp_path / "checkpoints", run_identity.fingerprint_inputs(job, [])
+    root, parts = tmp_path / "checkpoints", fingerprint(job)
     with caplog.at_level(logging.WARNING):
         folder = run_identity.ensure_checkpoint_dir(str(root), parts)
         (root / folder / "settings").mkdir()
@@ -130,7 +134,7 @@ def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
     message = f"the state saved in {folder} is of a training that differs in module and parameters; it is kept"
     assert f"Starting from scratch: {message}" in caplog.text
     saved = json.loads((root / folder / run_identity.IDENTITY_FILE).read_text())
-    assert saved == {**parts, "versions": fingerprint.environment()}
+    assert saved == {**parts, "versions": environment()}
 
 
 @pytest.mark.parametrize("noun", ["training", "search"])
@@ -153,11 +157,9 @@ def test_state_of_another_search_is_reported(tmp_path, caplog):
 
 def test_module_of_an_installed_package_is_known_by_its_files(job):
     module = UserModule("json.decoder.JSONDecoder")
-    one = run_identity.fingerprint_inputs(replace(job, module=module), [])
-    assert one == run_identity.fingerprint_inputs(replace(job, module=module), [])
-    assert changed(one, run_identity.fingerprint_inputs(replace(job, module=UserModule("textwrap.dedent")), [])) == [
-        "module"
-    ]
+    one = fingerprint(replace(job, module=module))
+    assert one == fingerprint(replace(job, module=module))
+    assert changed(one, fingerprint(replace(job, module=UserModule("textwrap.dedent")))) == ["module"]
 
 
 def test_a_copy_counts_as_its_original(job):
@@ -166,7 +168,7 @@ def test_a_copy_counts_as_its_original(job):
     def fingerprint_copy(number, original):
         copy = f"/shared/a-{number}/inputs/examples-0"
         copied = replace(job, data=replace(job.data, train=Split((f"{copy}/a",), 10)))
-        return run_identity.fingerprint_inputs(copied, [], addresses={copy: original})
+        return fingerprint(copied, addresses={copy: original})
 
     parts = fingerprint_copy(1, "/s3/bucket/examples")
     assert parts == fingerprint_copy(2, "/s3/bucket/examples")

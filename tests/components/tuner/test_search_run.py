@@ -5,11 +5,11 @@ tests/e2e/test_tuning.py has searches whose trials train.
 
 import json
 import math
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from running import wait_until
 
 from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError, NoRoomError
 from tfx_distribute.components.launchers.sigterm import TerminatedError
@@ -53,7 +53,7 @@ class Trainings:
         self._formula = formula
         self._end_after = end_after
 
-    def __call__(self, job: TrainingJob, trial: str) -> TrainingResult:
+    def __call__(self, job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
         if len(self.jobs) == self._end_after:
             raise KeyboardInterrupt
         self.jobs.append(job)
@@ -153,17 +153,15 @@ def test_next_attempt_repeats_no_trial(run, oracle):
 
 
 def test_an_interrupt_stops_the_trials_that_train(tmp_path):
-    stopped = threading.Event()
-
-    def launch(job: TrainingJob, trial: str) -> TrainingResult:
+    def launch(job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
         if trial == "0":
             raise KeyboardInterrupt
-        assert stopped.wait(60)
+        wait_until(is_stopped)
         raise TerminatedError
 
     search = Search(objective="val_loss", space=SPACE, max_trials=5, num_parallel_trials=2)
     with pytest.raises(KeyboardInterrupt):
-        SearchRun(search, JOB, str(tmp_path), str(tmp_path / "oracle"), launch, stopped.set).run()
+        SearchRun(search, JOB, str(tmp_path), str(tmp_path / "oracle"), launch).run()
 
 
 def test_hyperband_continues_the_best_trials(run, tmp_path):
@@ -263,8 +261,8 @@ def test_a_trial_that_ends_without_the_objective_has_failed(run):
     """Such as one that a callback ends before its first evaluation."""
     trainings = Trainings()
 
-    def without_evaluation(job: TrainingJob, trial: str) -> TrainingResult:
-        result = trainings(job, trial)
+    def without_evaluation(job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
+        result = trainings(job, trial, is_stopped)
         return replace(result, metrics={"loss": math.nan}) if trial == "2" else result
 
     search = run(without_evaluation)

@@ -1,35 +1,36 @@
-"""Trains on other machines: in pods of Kubernetes, or a CustomJob's worker pools."""
+"""Opens the place where a component trains: its own step, or other machines."""
 
 import contextlib
 import functools
 import hashlib
+import json
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
-from tfx import types
 from tfx.dsl.io import fileio
-from tfx.types import artifact_utils, standard_component_specs
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry, storage
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
 from tfx_distribute.components.launchers.launcher import LauncherSettings, Limits, Training, follow
+from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
-from tfx_distribute.components.trainer import job_builder, saved_state, staging
+from tfx_distribute.components.trainer import job_builder, staging
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
     TfxDistributeError,
     TrainingError,
 )
-from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult, keras_environment
+from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult, keras_environment
 from tfx_distribute.trainer_module.liveness import lease
 from tfx_distribute.trainer_module.state import saved_step
 
@@ -37,63 +38,102 @@ JOB_FILE = "job.json"
 LEASE_FILE = "followed.json"
 
 
-def train(
-    inputs: dict[str, list[types.Artifact]],
-    outputs: dict[str, list[types.Artifact]],
-    exec_properties: dict[str, Any],
-    parameters: job_builder.TrainingParameters,
-    settings: LauncherSettings,
-) -> tuple[TrainingJob, TrainingResult]:
-    """Trains on other machines.
+@dataclass(frozen=True)
+class Place:
+    """Where the trainings of a component run: in its step, or on other machines.
 
-    A retry of the same pipeline step takes over the training of the previous attempt,
-    whether it is still running or done. The model is written to the `outputs`.
-
-    Raises:
-      ConfigurationError: The job cannot be trained as configured.
-      TrainingError: Training failed.
+    Attributes:
+      staged: The component's artifacts, as training processes find them.
+      folder: A folder that all of them can reach, which lives as long as the trainings.
     """
-    model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
-    with training_folder(inputs, outputs, exec_properties, settings, model_dir) as training:
-        staged = training.staged
-        job = job_builder.build_job(
-            staged.inputs, staged.outputs, exec_properties, parameters, training.folder, staged.addresses
-        )
-        with saved_state.owned(job.outputs):
-            result = launch(job, training, training.name, training.folder, training.is_lost)
-            # Within the block: the saved state stays if the model cannot be copied.
-            staged.copy_back()
-        return job, result
+
+    staged: staging.Staged
+    folder: str
+
+    def launch(self, job: TrainingJob, trial: str = "", is_stopped: Callable[[], bool] = lambda: False) -> TrainingResult:
+        """Trains a job; several trials of a search may be launched in threads.
+
+        `trial` is the number of a trial, whose job lacks a file for the result.
+        `is_stopped` returns True if the training has to end.
+        """
+        if not trial:
+            return local_launcher.launch(job, self.folder, is_stopped)
+        settings = local_launcher.current_settings()
+        log_dir = settings.log_dir and settings.log_dir / f"trial-{trial}"
+        with (
+            tempfile.TemporaryDirectory(prefix=f"trial-{trial}-", dir=self.folder) as folder,
+            local_launcher.settings(replace(settings, log_dir=log_dir)),
+        ):
+            return local_launcher.launch(_with_result_in(folder, job), folder, is_stopped)
 
 
 @dataclass(frozen=True)
-class TrainingFolder:
-    """A folder that the processes of remote trainings can reach.
+class RemotePlace(Place):
+    """Other machines, on which a retry of the step takes over an earlier training.
 
     Attributes:
-      name: Name of the training; see `job_name`.
-      lease_file: The lease of the step that follows the training; each of several
-        trainings has its own, in its folder.
       is_lost: Returns True if another attempt of the step uses the folder by now.
     """
 
-    name: str
-    folder: str
-    lease_file: str
-    staged: staging.Staged
     settings: LauncherSettings
     is_lost: Callable[[], bool]
 
+    def launch(self, job: TrainingJob, trial: str = "", is_stopped: Callable[[], bool] = lambda: False) -> TrainingResult:
+        """Trains a job, unless an earlier attempt has left its result and model.
+
+        If processes of that attempt are still running, waits for their end: they may
+        still write to the outputs.
+        """
+        folder, name = self.folder, os.path.basename(self.folder)
+        if trial:
+            # The values are in the name: a search that starts again may give its trials
+            # others, and must not take over the results of earlier ones.
+            tried = json.dumps(
+                [job.hparams, job.training_options.epochs or job.training_options.train_steps], sort_keys=True
+            )
+            folder = os.path.join(folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
+            name = job_name(self.settings.name, folder)
+            _make_folder(folder)
+            job = _with_result_in(folder, job)
+        address = os.path.join(folder, JOB_FILE)
+        storage.call(address, lambda: atomic_files.write(address, job.to_json()))
+        if "://" not in address:
+            with contextlib.suppress(PermissionError):  # on volumes whose files all belong to somebody else, as with SMB
+                os.chmod(address, 0o600)
+        result_file = job.outputs.result_file
+        # The chief writes the result last, when the model is complete.
+        needed = [result_file, *filter(None, [job.outputs.serving_model_dir])]
+        has_result = storage.call(result_file, lambda: all(map(fileio.exists, needed)))
+        if has_result:
+            logging.info("an earlier attempt of this step has left the result of %s: nothing is trained again", name)
+        keras = keras_environment(job.training_options.keras_version)
+        environment = {**keras, lease.LEASE_VARIABLE: os.path.join(self.folder, LEASE_FILE)}
+        max_restarts, settings = job.fault_tolerance.max_restarts, self.settings
+        launcher = registry.make(settings)
+        request = launcher.request(Training(name, address, job.distribution, environment, max_restarts))
+        restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir))
+        deadline = settings.active_deadline_seconds or 0.0
+        limits = Limits(restarts, settings.start_timeout_seconds, deadline, self.is_lost, is_stopped)
+        follow(launcher, request, limits, has_result)
+        result = storage.call(result_file, lambda: atomic_files.read(result_file))
+        if result is None:
+            raise TrainingError(f"training {name} succeeded, but its chief did not write {result_file}")
+        return TrainingResult.from_json(result)
+
+
+def _with_result_in(folder: str, job: TrainingJob) -> TrainingJob:
+    return replace(job, outputs=replace(job.outputs, result_file=os.path.join(folder, job_builder.RESULT_FILE)))
+
 
 @contextlib.contextmanager
-def training_folder(
+def open_place(
     inputs: staging.Artifacts,
     outputs: staging.Artifacts,
     exec_properties: Mapping[str, Any],
-    settings: LauncherSettings,
+    distribution: Distribution,
     output_dir: str,
-) -> Iterator[TrainingFolder]:
-    """Keeps a folder for trainings on other machines within the block.
+) -> Iterator[Place]:
+    """Keeps what the trainings of a component need within the block.
 
     `outputs` are those that trainings write. `output_dir` is the folder of one of the
     output artifacts, unique to the execution.
@@ -101,9 +141,15 @@ def training_folder(
     Raises:
       ConfigurationError: Other machines cannot reach what the trainings need.
     """
-    name = job_name(settings.name, output_dir)
+    launcher = exec_properties.get("launcher")
+    settings = registry.from_json(launcher) if launcher else None
+    if not (settings and settings.runs_remotely(distribution)):
+        # Only its owner can read the folder, as the job documents in it require.
+        with terminable(), tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder:
+            yield Place(staging.Staged(inputs, outputs, {}), folder)
+        return
     root = settings.training_dir or os.path.join(os.path.dirname(output_dir), ".training")
-    folder = os.path.join(root, name)
+    folder = os.path.join(root, job_name(settings.name, output_dir))
     if "://" in folder and not (exec_properties.get("build_model") or exec_properties.get("run_fn")):
         raise ConfigurationError(
             f"module_file: other machines cannot import from {folder}; have the image hold the module, and write "
@@ -111,58 +157,15 @@ def training_folder(
         )
     lease_file = os.path.join(folder, LEASE_FILE)
     own_lease = lease.Lease(lease_file)
-    make_folder(folder)
+    _make_folder(folder)
     is_retry = storage.call(lease_file, lambda: fileio.exists(lease_file))
-    with terminable(), _cleaning_up(folder, own_lease, is_retry), holding(own_lease) as is_lost:
+    with terminable(), _cleaning_up(folder, own_lease, is_retry), _holding(own_lease) as is_lost:
         _remove_abandoned(root)
         staged = staging.stage(inputs, outputs, folder, is_shared=settings.training_dir is not None)
-        yield TrainingFolder(name, folder, lease_file, staged, settings, is_lost)
+        yield RemotePlace(staged, folder, settings, is_lost)
 
 
-def launch(
-    job: TrainingJob,
-    training: TrainingFolder,
-    name: str,
-    folder: str,
-    is_lost: Callable[[], bool],
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> TrainingResult:
-    """Trains on other machines, unless an earlier attempt has left result and model.
-
-    If processes of that attempt are still running, waits for their end: they may still
-    write to the outputs. `folder`, in that of `training`, is for the job document.
-    `is_lost` returns True if another attempt follows the training by now, `is_stopped`
-    if it has to end.
-
-    Raises:
-      ConfigurationError: The job cannot be trained as configured.
-      TrainingError: Training failed.
-    """
-    address = os.path.join(folder, JOB_FILE)
-    storage.call(address, lambda: atomic_files.write(address, job.to_json()))
-    if "://" not in address:
-        with contextlib.suppress(PermissionError):  # on volumes whose files all belong to somebody else, as with SMB
-            os.chmod(address, 0o600)
-    result_file = job.outputs.result_file
-    # The chief writes the result last, when the model is complete.
-    needed = [result_file, *filter(None, [job.outputs.serving_model_dir])]
-    has_result = storage.call(result_file, lambda: all(map(fileio.exists, needed)))
-    if has_result:
-        logging.info("an earlier attempt of this step has left the result of %s: nothing is trained again", name)
-    environment = {**keras_environment(job.training_options.keras_version), lease.LEASE_VARIABLE: training.lease_file}
-    max_restarts, settings = job.fault_tolerance.max_restarts, training.settings
-    launcher = registry.make(settings)
-    request = launcher.request(Training(name, address, job.distribution, environment, max_restarts))
-    restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir))
-    limits = Limits(restarts, settings.start_timeout_seconds, settings.active_deadline_seconds or 0.0, is_lost, is_stopped)
-    follow(launcher, request, limits, has_result)
-    result = storage.call(result_file, lambda: atomic_files.read(result_file))
-    if result is None:
-        raise TrainingError(f"training {name} succeeded, but its chief did not write {result_file}")
-    return TrainingResult.from_json(result)
-
-
-def make_folder(folder: str) -> None:
+def _make_folder(folder: str) -> None:
     """Creates the training's folder; raises a ConfigurationError if refused."""
     if "://" in folder:
         fileio.makedirs(folder)
@@ -218,11 +221,10 @@ def _find_unneeded(folder: str, error: BaseException | None, is_retry: bool) -> 
 
 
 @contextlib.contextmanager
-def holding(own_lease: lease.Lease) -> Iterator[Callable[[], bool]]:
-    """Holds a lease within the block; when it expires, the chief stops.
+def _holding(own_lease: lease.Lease) -> Iterator[Callable[[], bool]]:
+    """Takes a lease and renews it within the block; when it expires, the chief stops.
 
-    The lease is taken from whoever has it. Yields a function that returns True if
-    another attempt has taken it since.
+    Yields a function that returns True if another attempt has taken it since.
     """
     has_ended, is_lost = threading.Event(), threading.Event()
 
@@ -258,11 +260,10 @@ def _remove_abandoned(root: str) -> None:
                 fileio.rmtree(folder)
 
 
-def job_name(pipeline: str, model_dir: str) -> str:
-    """Returns the name of a training job, the same for each attempt of a step.
+def job_name(pipeline: str, folder: str) -> str:
+    """Returns the name of a training, given a folder that is unique to it.
 
-    It is a DNS label, short enough to leave room for the suffixes of pods. `model_dir`
-    is unique to the execution.
+    It is a DNS label, short enough to leave room for the suffixes of pods.
     """
     prefix = pipeline if pipeline[:1].isalpha() else f"tfx-{pipeline}"
-    return f"{prefix[:32].rstrip('-')}-{hashlib.sha256(model_dir.encode()).hexdigest()[:10]}"
+    return f"{prefix[:32].rstrip('-')}-{hashlib.sha256(folder.encode()).hexdigest()[:10]}"

@@ -4,6 +4,7 @@ KerasTuner's oracle knows all about the trials; its state is what the next attem
 continues from.
 """
 
+import contextvars
 import json
 import math
 import os
@@ -98,10 +99,8 @@ class SearchRun:
                 self._save()
                 planned = self._read(trial)
                 announce(f"trial {_describe(planned)}")
-                running[name] = (
-                    threads.submit(self._launch, self._make_job(trial), planned.trial, self._stopped.is_set),
-                    trial,
-                )
+                launch = contextvars.copy_context().run, self._launch  # with the settings of this thread
+                running[name] = threads.submit(*launch, self._make_job(trial), planned.trial, self._stopped.is_set), trial
             if not running:
                 return
             futures.wait([future for future, _ in running.values()], return_when=futures.FIRST_COMPLETED)

@@ -12,6 +12,7 @@ import pytest
 from running import wait_until
 
 from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError, NoRoomError
+from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.tuner import search_run
 from tfx_distribute.components.tuner.search import Search
@@ -150,6 +151,19 @@ def test_next_attempt_repeats_no_trial(run, oracle):
         (Path(first.jobs[0].outputs.model_run_dir).parents[1] / SEARCH_FILE).unlink()
         run(whole, max_trials=9).run()
         assert tried(whole) == tried(first) + tried(second), "as without the interrupt"
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_trials_are_launched_with_the_settings_of_the_search(run, parallel):
+    seen = []
+
+    def launch(job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
+        seen.append(local_launcher.current_settings().gpus)
+        return TrainingResult(1, 32, 10, 1.0, {"val_loss": 1.0})
+
+    with local_launcher.settings(local_launcher.LocalLauncherSettings(gpus=("7",))):
+        run(launch, num_parallel_trials=parallel).run()
+    assert seen == [("7",)] * 5
 
 
 def test_an_interrupt_stops_the_trials_that_train(tmp_path):

@@ -177,7 +177,7 @@ class TrainingOptions:
         0,
         "Seed of the initial weights, of shuffling and of dropout.",
         minimum=0,
-        below=2**32,
+        maximum=2**32 - 1,
     )
     keras_version: int = parameter(
         2,

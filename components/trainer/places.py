@@ -184,40 +184,28 @@ def _make_folder(folder: str) -> None:
 def _cleaning_up(folder: str, own_lease: lease.Lease, is_retry: bool) -> Iterator[None]:
     """Removes what no retry of the step needs from the training's folder.
 
-    Removes nothing if another attempt of the step uses the folder by then.
+    That is the whole folder after a training that failed by itself, and otherwise the
+    copies of inputs: a retry takes the result and the model. It is nothing after an
+    interrupt, if a retry was refused before it took over, or if another attempt uses
+    the folder by now: the training may go on, and read its inputs.
     """
-    error: BaseException | None = None
+    unneeded = ""
     try:
         yield
-    except BaseException as raised:
-        error = raised
+        unneeded = os.path.join(folder, staging.INPUTS)
+    except TfxDistributeError as error:
+        # Such as by the lock of the saved state.
+        is_refused = is_retry and isinstance(error, ConfigurationError | NoRoomError)
+        if not (is_refused or isinstance(error, NotFollowedError)):
+            has_result = fileio.exists(os.path.join(folder, job_builder.RESULT_FILE))
+            unneeded = os.path.join(folder, staging.INPUTS) if has_result else folder
         raise
     finally:
         # Pods that are being removed may hold files open, and an error here must not
         # hide that of the training.
         with contextlib.suppress(OSError, tf.errors.OpError):
-            unneeded_folder = _find_unneeded(folder, error, is_retry)
-            if unneeded_folder and fileio.exists(unneeded_folder) and not own_lease.is_lost():
-                fileio.rmtree(unneeded_folder)
-
-
-def _find_unneeded(folder: str, error: BaseException | None, is_retry: bool) -> str | None:
-    """Returns what to remove of a training's folder.
-
-    That is the whole folder after a training that failed by itself, or that had no room
-    for its lease. It is nothing if the training was interrupted, or if a retry was
-    refused before it took over: the training may go on, and until then it may read its
-    inputs. Otherwise, it is the copies of inputs: a retry takes the result and the
-    model.
-    """
-    is_interrupted = error is not None and not isinstance(error, Exception)  # by a signal
-    # Such as by the lock of the saved state.
-    is_refused = is_retry and isinstance(error, ConfigurationError | NoRoomError)
-    if is_interrupted or is_refused or isinstance(error, NotFollowedError):
-        return None
-    has_failed = isinstance(error, TfxDistributeError) and not fileio.exists(os.path.join(folder, job_builder.RESULT_FILE))
-    has_begun = fileio.exists(os.path.join(folder, LEASE_FILE))
-    return folder if has_failed or not has_begun else os.path.join(folder, staging.INPUTS)
+            if unneeded and fileio.exists(unneeded) and not own_lease.is_lost():
+                fileio.rmtree(unneeded)
 
 
 @contextlib.contextmanager

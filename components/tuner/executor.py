@@ -53,7 +53,7 @@ class Executor(base_executor.BaseExecutor):
         hparams = json.loads(exec_properties.get("hparams") or "{}")
         search_lib.check(search, hparams)
         parameters = job_builder.training_parameters(exec_properties)
-        options = search_lib.trial_options(search, parameters.training_options, hparams)
+        options = search_lib.trial_options(search, parameters.training_options)
         parameters = parameters._replace(training_options=options)
         best = artifact_utils.get_single_instance(output_dict[standard_component_specs.BEST_HYPERPARAMETERS_KEY])
         table = artifact_utils.get_single_instance(output_dict[standard_component_specs.TUNER_RESULTS_KEY])

@@ -5,6 +5,7 @@ continues from.
 """
 
 import contextvars
+import functools
 import json
 import math
 import os
@@ -82,11 +83,18 @@ class SearchRun:
                 raise
         if shortfall := oracle_lib.describe_shortfall(self._oracle):
             announce(shortfall)
+        trials_ended = self._ended()
         if not self._has_succeeded():
-            ended_trials = self._ended()
-            reason = f"; the last one, {ended_trials[-1].trial}: {ended_trials[-1].message}" if ended_trials else ""
+            reason = f"; the last one, {trials_ended[-1].trial}: {trials_ended[-1].message}" if trials_ended else ""
             self._forget_failures()
-            raise TrainingError(f"tune: none of the {len(ended_trials)} trials succeeded{reason}")
+            raise TrainingError(f"tune: none of the {len(trials_ended)} trials succeeded{reason}")
+        longest = count_epochs(self._job.training_options)
+        if self._search.oracle == "hyperband" and all(trial.epochs < longest for trial in trials_ended):
+            raise ConfigurationError(
+                f"tune.space: it has {len(trials_ended)} combinations of values, fewer than hyperband begins with to "
+                f"continue the best with epochs={longest} and factor={self._search.factor}; write oracle: random, or fewer "
+                "epochs"
+            )
 
     def _run_trials(self, threads: futures.Executor) -> None:
         names = [f"worker-{number}" for number in range(self._search.num_parallel_trials)]
@@ -99,8 +107,9 @@ class SearchRun:
                 self._save()
                 planned = self._read(trial)
                 announce(f"trial {_describe(planned)}")
-                launch = contextvars.copy_context().run, self._launch  # with the settings of this thread
-                running[name] = threads.submit(*launch, self._make_job(trial), planned.trial, self._stopped.is_set), trial
+                launch = functools.partial(self._launch, self._make_job(trial), planned.trial, self._stopped.is_set)
+                # With the settings of this thread.
+                running[name] = threads.submit(contextvars.copy_context().run, launch), trial
             if not running:
                 return
             futures.wait([future for future, _ in running.values()], return_when=futures.FIRST_COMPLETED)

@@ -36,13 +36,7 @@ def check_values(arguments: Mapping[str, Any]) -> None:
 
 
 def to_message(name: str, value: Any, kind: type[Message]) -> Any:
-    """Converts an argument that TFX takes as a message or as a dict of its fields.
-
-    None becomes an empty message; a RuntimeParameter stays one.
-
-    Raises:
-      ConfigurationError: The dict has a field that the message has not.
-    """
+    """Converts a message, a dict or None; a RuntimeParameter stays one."""
     if value is None or isinstance(value, Mapping):
         try:
             return json_format.ParseDict(value or {}, kind())
@@ -58,9 +52,6 @@ def check_transformed(examples: types.BaseChannel, transform_graph: types.BaseCh
     The model would train on raw features, while its serving signature transforms them.
     A graph that is not of a Transform in this pipeline may belong to files of
     transformed examples.
-
-    Raises:
-      ConfigurationError: The examples come from an ExampleGen.
     """
     producer = getattr(examples, "producer_component", None)
     is_transformed = isinstance(getattr(transform_graph, "producer_component", None), Transform)

@@ -27,15 +27,7 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Trains and exports a model.
-
-        The inputs are examples and, if the pipeline has them, transform_graph, schema,
-        base_model and hyperparameters; the outputs are model and model_run.
-
-        Raises:
-          ConfigurationError: The job cannot be trained as configured.
-          TrainingError: A training process failed, or the last loss is not finite.
-        """
+        """Trains and exports a model."""
         self._log_startup(input_dict, output_dict, exec_properties)
         parameters = job_builder.training_parameters(exec_properties)
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])

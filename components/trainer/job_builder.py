@@ -192,11 +192,7 @@ def describe_job(
 
 
 def unpack_user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[UserModule, str]:
-    """Finds the user's function, and unpacks its module if TFX has packaged it.
-
-    Returns the function with the folders to import it from, and its kind: `build_model`
-    or `run_fn`.
-    """
+    """Returns the user's function and its kind; unpacks a module that TFX packaged."""
     for kind in ("build_model", "run_fn"):
         if exec_properties.get(kind):
             return UserModule(function=exec_properties[kind]), kind
@@ -265,10 +261,7 @@ def _choose_steps(argument: str, num_steps: int, name: str, value: int) -> int:
 
 
 def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:
-    """Reads a Tuner's best hyperparameters; None if there is no Tuner.
-
-    The document is keras_tuner's: `{"space": [...], "values": {...}}`.
-    """
+    """Reads a Tuner's document in KerasTuner's format; None if there is no Tuner."""
     file = _only_file(_uri(inputs, standard_component_specs.HYPERPARAMETERS_KEY))
     if file is None:
         return None

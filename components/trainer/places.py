@@ -137,9 +137,6 @@ def open_place(
 
     `outputs` are those that trainings write. `output_dir` is the folder of one of the
     output artifacts, unique to the execution.
-
-    Raises:
-      ConfigurationError: Other machines cannot reach what the trainings need.
     """
     launcher = exec_properties.get("launcher")
     settings = registry.from_json(launcher) if launcher else None

@@ -13,13 +13,9 @@ from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 
 @contextlib.contextmanager
 def owned(outputs: Outputs) -> Iterator[None]:
-    """Reserves a job's saved state within the block.
+    """Reserves a job's saved state within the block, against other live runs.
 
     If the block succeeds and there is a model, the state is removed.
-
-    Raises:
-      ConfigurationError: Another live run with the same module, data and parameters
-        saves to the same folder.
     """
     folder = outputs.checkpoint_dir
     if not folder:

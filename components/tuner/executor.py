@@ -35,16 +35,7 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Searches for hyperparameters.
-
-        The inputs are examples and, if the pipeline has them, transform_graph and
-        schema; the outputs are best_hyperparameters and tuner_results.
-
-        Raises:
-          ConfigurationError: The search is wrong, or trials cannot be trained as
-            configured.
-          TrainingError: Too many trials failed.
-        """
+        """Searches for hyperparameters."""
         # Takes a second, which other components need not wait for.
         from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
 
@@ -86,11 +77,7 @@ class Executor(base_executor.BaseExecutor):
 
 
 def write(best: types.Artifact, table: types.Artifact, hyperparameters: str, result: trials.SearchResult) -> None:
-    """Writes the outputs of a search, in the files of TFX's Tuner and the table.
-
-    `hyperparameters` is KerasTuner's document; `table` gets the objective as a
-    property.
-    """
+    """Writes the outputs of a search, in the files of TFX's Tuner and the table."""
     io_utils.write_string_file(os.path.join(best.uri, BEST_FILE), hyperparameters)
     io_utils.write_string_file(os.path.join(table.uri, trials.RESULTS_FILE), trials.to_records(result.trials))
     io_utils.write_string_file(os.path.join(table.uri, trials.TABLE_FILE), trials.to_lines(result.trials))

@@ -37,10 +37,7 @@ _MAX_COLLISIONS = 10_000
 
 
 def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
-    """Returns the space of a search, which was checked, in KerasTuner's terms.
-
-    The defaults in `hparams` decide on the types.
-    """
+    """Returns the space of a search, with the types of `hparams`, for KerasTuner."""
     space = keras_tuner.HyperParameters()
     for name, values in search.space.items():
         _add(space, name, values, type(hparams[name]))
@@ -64,13 +61,9 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind
 
 
 def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: int, folder: str) -> Oracle:
-    """Makes the oracle of a search.
+    """Makes the oracle of a search, which writes to `folder`, a new one.
 
-    `max_epochs` is for `hyperband`: epochs of the longest trial. The oracle writes to
-    `folder`, a new one.
-
-    Raises:
-      ConfigurationError: A package that the oracle needs is not installed.
+    `max_epochs` is for `hyperband`: epochs of the longest trial.
     """
     arguments: dict[str, Any] = {
         "objective": keras_tuner.Objective(search.objective, search.goal),

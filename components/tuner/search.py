@@ -120,11 +120,7 @@ def count_epochs(options: TrainingOptions) -> int:
 
 
 def check(search: Search, hparams: Mapping[str, Any]) -> None:
-    """Checks a search against the hyperparameters of a pipeline.
-
-    Raises:
-      ConfigurationError: They do not go together. The message begins with the setting.
-    """
+    """Checks a search against the hyperparameters of a pipeline."""
     if not search.goal:
         raise ConfigurationError(
             f"tune.direction: is missing; {search.objective!r} does not say whether more is better; write min or max"

@@ -35,18 +35,9 @@ LOGS, STATE = "logs", "state"
 class SearchRun:
     """One search, which continues where an earlier attempt of the same search ended.
 
-    ```python
-    run = SearchRun(search, job, "/states/4d2f", "/tmp/oracle", place.launch)
-    run.run()
-    run.best_hyperparameters()  # KerasTuner's document
-    ```
-
     All trials share `shared_job`, and `launch` trains the job of one, in a thread; see
     `places.Place.launch`. `folder`, for the search's state, is the same for each
     attempt; `oracle_folder` is a new one of this machine, for the oracle's own files.
-
-    Raises:
-      ConfigurationError: The oracle needs a package that is not installed.
     """
 
     def __init__(self, search: Search, shared_job: TrainingJob, folder: str, oracle_folder: str, launch: Launch):
@@ -64,15 +55,7 @@ class SearchRun:
             oracle_lib.restore(self._oracle, oracle_folder, saved_step.parse(text, path))
 
     def run(self) -> None:
-        """Runs the trials that are left.
-
-        Raises:
-          ConfigurationError: Training reports no metric with the objective's name.
-          NoRoomError: There are no machines for so many trials at the same time.
-          NotFollowedError: Trials cannot be followed, e.g. because no service answers.
-            The next attempt continues them, as after a NoRoomError.
-          TrainingError: Too many trials have failed, or all of them.
-        """
+        """Runs the trials that are left."""
         if ended := self._oracle.end_order:
             announce(f"continues the search, of which {len(ended)} trials are done")
         with futures.ThreadPoolExecutor(self._search.num_parallel_trials) as threads:
@@ -177,10 +160,7 @@ class SearchRun:
     def _end(self, trial: oracle_lib.KerasTrial, result: TrainingResult | None, error: BaseException | None) -> None:
         """Tells the oracle how a trial has ended.
 
-        Raises:
-          ConfigurationError: The result has no metric with the objective's name.
-          TrainingError: It failed, and no more may. It is not saved that it did: the
-            next attempt tries it again.
+        A failure that ends the search is not saved: the next attempt tries it again.
         """
         score, message = (None, str(error)) if result is None else self._score(result)
         is_of_hyperband = bool(self._read(trial).epochs)

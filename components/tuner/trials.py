@@ -76,15 +76,7 @@ class SearchResult:
 
 
 def format_table(result: SearchResult) -> str:
-    """Formats the trials of a search as a table.
-
-    ```text
-    trial  val_accuracy  steps  learning_rate  units
-    2          0.962662    460        0.00231     64
-    0          0.938312    460        0.00044     16
-    1            failed      -            0.1     32
-    ```
-    """
+    """Formats the trials of a search as a table."""
     names = list(dict.fromkeys(name for trial in result.trials for name in trial.hparams))
     rows = [["trial", result.objective, "steps", *names]]
     for trial in result.trials:

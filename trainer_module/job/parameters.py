@@ -89,11 +89,7 @@ class Distribution:
 
     @property
     def info(self) -> StrategyInfo:
-        """Properties of the strategy.
-
-        Raises:
-          ConfigurationError: There is no such strategy, or it is still `auto`.
-        """
+        """Properties of the strategy, which may not be `auto` any more."""
         return strategy_named(self.strategy)
 
 

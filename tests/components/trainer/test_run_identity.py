@@ -121,17 +121,19 @@ def test_splits_of_the_same_shards_are_other_data(job, tmp_path):
     assert len({part["data"] for part in parts}) == len(read)
 
 
-def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
+@pytest.mark.parametrize(("noun", "name", "place"), [("training", "state.json", "settings"), ("search", "search.json", ".")])
+def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog, noun, name, place):
     root, parts = tmp_path / "checkpoints", fingerprint(job)
     with caplog.at_level(logging.WARNING):
-        folder = run_identity.ensure_checkpoint_dir(str(root), parts)
-        (root / folder / "settings").mkdir()
-        (root / folder / "settings" / "state.json").write_text("{}")
-        assert run_identity.ensure_checkpoint_dir(str(root), parts) == folder
+        folder = run_identity.ensure_checkpoint_dir(str(root), parts, name, noun)
+        (root / folder / place).mkdir(exist_ok=True)
+        (root / folder / place / name).write_text("{}")
+        assert run_identity.ensure_checkpoint_dir(str(root), parts, name, noun) == folder
         assert caplog.text == ""
-        other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another", "parameters": "others"})
+        others = {**parts, "module": "another", "parameters": "others"}
+        other = run_identity.ensure_checkpoint_dir(str(root), others, name, noun)
     assert other != folder
-    message = f"the state saved in {folder} is of a training that differs in module and parameters; it is kept"
+    message = f"the state saved in {folder} is of a {noun} that differs in module and parameters; it is kept"
     assert f"Starting from scratch: {message}" in caplog.text
     saved = json.loads((root / folder / run_identity.IDENTITY_FILE).read_text())
     assert saved == {**parts, "versions": environment()}
@@ -143,16 +145,6 @@ def test_folder_that_cannot_be_written_to_is_named(tmp_path, noun):
     message = rf"checkpoint_dir: the state of this {noun} cannot be kept in {tmp_path}/file/states \(.+\); let this step"
     with pytest.raises(ConfigurationError, match=message):
         run_identity.ensure_checkpoint_dir(f"{tmp_path}/file/states", {"module": "one"}, noun=noun)
-
-
-def test_state_of_another_search_is_reported(tmp_path, caplog):
-    root = str(tmp_path)
-    folder = run_identity.ensure_checkpoint_dir(root, {"module": "one", "tune": "a"}, "search.json", noun="search")
-    (tmp_path / folder / "search.json").write_text("{}")
-    with caplog.at_level(logging.WARNING):
-        run_identity.ensure_checkpoint_dir(root, {"module": "two", "tune": "b"}, "search.json", noun="search")
-    message = f"the state saved in {folder} is of a search that differs in module and tune; it is kept"
-    assert f"Starting from scratch: {message}" in caplog.text
 
 
 def test_module_of_an_installed_package_is_known_by_its_files(job):

@@ -18,9 +18,6 @@ def preprocessing_fn(inputs: Mapping[str, Any], custom_config: Mapping[str, Any]
 
     `custom_config` has `preprocessing_fn`, the dotted path of the user's function, and
     `names`: name of a feature -> the parameter that names it.
-
-    Raises:
-      ConfigurationError: A named feature is not returned.
     """
     module, _, name_of_function = custom_config["preprocessing_fn"].rpartition(".")
     function = getattr(importlib.import_module(module), name_of_function)

@@ -9,10 +9,5 @@ _RUN = "import sys; del sys.path[0]; import runpy; runpy.run_module({!r}, run_na
 
 
 def module_command(module: str) -> list[str]:
-    """Returns a command like `python -m MODULE` that ignores the working folder.
-
-    ```python
-    subprocess.Popen(module_command("tfx_distribute.trainer_module"))
-    ```
-    """
+    """Returns a command like `python -m MODULE` that ignores the working folder."""
     return [sys.executable, "-c", _RUN.format(module)]

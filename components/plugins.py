@@ -6,13 +6,9 @@ from importlib import metadata
 
 
 def find(group: str, own: Mapping[str, str]) -> dict[str, metadata.EntryPoint]:
-    """Returns what this package and others have; `load` imports one of them.
+    """Returns what this package and others have; no other replaces one of `own`.
 
-    ```python
-    find("tfx_distribute.launchers", LAUNCHERS)["kubernetes"].load()
-    ```
-
-    `own` is name -> "module:class" of those of this package, which no other replaces.
+    `own` is name -> "module:class" of those of this package.
     """
     return {
         **{name: metadata.EntryPoint(name, value, group) for name, value in own.items()},

@@ -12,11 +12,7 @@ from tfx.dsl.io import fileio
 
 
 def load_schema(transform_graph: str | None, schema_file: str | None) -> schema_pb2.Schema | None:
-    """Returns the schema of transformed examples, or else of untransformed ones.
-
-    The file, in text format, is not read if there is a transform graph. Returns None if
-    both are missing.
-    """
+    """Returns the schema of a transform graph, or else that in a file, or None."""
     if transform_graph:
         return tft.TFTransformOutput(transform_graph).transformed_metadata.schema
     if schema_file is None:
@@ -26,8 +22,5 @@ def load_schema(transform_graph: str | None, schema_file: str | None) -> schema_
 
 
 def fingerprint(schema: schema_pb2.Schema) -> str:
-    """Returns the SHA-256 of a schema, in hexadecimal.
-
-    Equal schemas have equal fingerprints, however their files are formatted.
-    """
+    """Returns the SHA-256 of a schema, however its file is formatted."""
     return hashlib.sha256(schema.SerializeToString(deterministic=True)).hexdigest()

@@ -30,7 +30,7 @@ _NOTICE = "Generated from trainer_module/job/parameters.py by `make generated`; 
 _FILE_NOTICE = "Generated from the classes of the pipeline file by `make generated`; do not edit."
 _GPU_BEGIN = "<!-- Generated from benchmarks/gpu.json by `make generated`; do not edit. -->"
 _GPU_END = "<!-- End of the generated part. -->"
-_JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_JSON_TYPES = {str: "string", int: "integer", bool: "boolean"}
 
 
 def reference(groups: Groups) -> str:
@@ -232,7 +232,7 @@ def _type_and_limits(declared: Declaration) -> str:
     default = f"default `{value}`" if value != "" else "empty by default"
     limits = [
         f"{words} {limit:,}"
-        for words, limit in (("at least", declared.minimum), ("at most", declared.maximum), ("below", declared.below))
+        for words, limit in (("at least", declared.minimum), ("at most", declared.maximum))
         if limit is not None
     ]
     if declared.choices:
@@ -241,7 +241,7 @@ def _type_and_limits(declared: Declaration) -> str:
     return ", ".join([kind.capitalize(), default, *limits])
 
 
-def _source(value: str | int | float | bool) -> str:
+def _source(value: str | int | bool) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

@@ -47,10 +47,7 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
 
 
 def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:
-    """Checks that the model's weights can be exported, and its predictions returned.
-
-    Raises ConfigurationError if not. `prediction` is the model's, without values.
-    """
+    """Checks that a model with such a prediction, without values, can be exported."""
     if is_keras_3():
         _check_names(model)
     if not is_keras_3() and not _has_texts_as_keys(prediction):
@@ -75,10 +72,7 @@ def make_questions(model: tf.keras.Model, features: Features, folder: str, examp
 
 
 def _check_names(model: tf.keras.Model) -> None:
-    """Checks that the names of a Keras 3 model's variables can be exported.
-
-    Raises ConfigurationError if one begins with _, as that of a class `_Layer`.
-    """
+    """Checks that no variable of a Keras 3 model has a name that begins with _."""
     variables = [*model.weights, *getattr(model.optimizer, "variables", ())]
     hidden = next((variable.path for variable in variables if variable.path.startswith("_")), None)
     if hidden:

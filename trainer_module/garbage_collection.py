@@ -17,10 +17,6 @@ def paused() -> Iterator[None]:
     For imports at the start of a process of ours: objects that exist when the block
     ends are not collected later, unless their count of references falls to zero. In
     somebody else's process, such as a notebook, that would include its own objects.
-
-    Example:
-      >>> with paused():
-      ...     import tensorflow
     """
     was_enabled = gc.isenabled()
     gc.disable()

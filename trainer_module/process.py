@@ -51,10 +51,8 @@ _SHORTAGES = ("No space left on device", "Disk quota exceeded", "Too many open f
 def main(job_file: str) -> int:
     """Runs a job document, at a path or address, as the task that TF_CONFIG names.
 
-    Writes the reason of a failure to standard error.
-
-    Returns:
-      The exit code: 0 if this process has done its part, else one of `exit_codes`.
+    Returns 0 if this process has done its part, else one of `exit_codes`; the reason is
+    written to standard error.
     """
     process_log.configure(_task_name())
     try:
@@ -107,9 +105,6 @@ def run(job: TrainingJob) -> None:
     """Trains and exports the model, or serves, as this process's task is.
 
     Returns when the other processes that train in step are done too.
-
-    Raises:
-      PeerLostError: The chief of a serving process has gone without a result.
     """
     task = task_from_environment(os.environ)
     # Before threads and TensorFlow's devices, which a fork could not use.
@@ -235,10 +230,7 @@ def _forget_result(job: TrainingJob) -> None:
 
 
 def _report_failure(error: BaseException, final: bool) -> None:
-    """Writes the reason of a failure to the log and to the launcher's file.
-
-    Errors of this package are complete messages; any other needs its traceback.
-    """
+    """Writes the reason of a failure to the log and to the launcher's file."""
     message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, TfxDistributeError):
         LOGGER.error(message)

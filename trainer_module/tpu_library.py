@@ -28,16 +28,9 @@ def configure(environment: MutableMapping[str, str], pci_devices: Path = PCI_DEV
     """Has this process load libtpu when it imports TensorFlow, if it is installed.
 
     TensorFlow trains on a TPU v5e or v5p only through the runtime PJRT, which older
-    TPUs do not have. Source:
+    TPUs do not have. `environment` keeps what it says about the runtime and its
+    library. Source:
     https://cloud.google.com/vertex-ai/docs/training/training-with-tpu-vm
-
-    ```python
-    configure(os.environ)
-    import tensorflow as tf
-    ```
-
-    `environment` is changed, but keeps what it says about the runtime and its library.
-    `pci_devices` is where the kernel describes the machine's devices.
     """
     for name in NOT_LOADED:
         environment.pop(name, None)

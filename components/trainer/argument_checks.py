@@ -1,6 +1,6 @@
 """Checks arguments of the Trainer and the Tuner that TFX takes in silence."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from google.protobuf import json_format
@@ -8,12 +8,8 @@ from google.protobuf.message import Message
 from tfx import types
 from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
 from tfx.components.transform.component import Transform
-from tfx.dsl.components.common.resolver import Resolver
-from tfx.dsl.input_resolution import resolver_op
 from tfx.dsl.placeholder.placeholder import Placeholder
 from tfx.orchestration import data_types
-from tfx.types import channel as channel_types
-from tfx.types.resolved_channel import ResolvedChannel
 
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 
@@ -40,13 +36,7 @@ def check_values(arguments: Mapping[str, Any]) -> None:
 
 
 def to_message(name: str, value: Any, kind: type[Message]) -> Any:
-    """Converts an argument that TFX takes as a message or as a dict of its fields.
-
-    None becomes an empty message; a RuntimeParameter stays one.
-
-    Raises:
-      ConfigurationError: The dict has a field that the message has not.
-    """
+    """Converts a message, a dict or None; a RuntimeParameter stays one."""
     if value is None or isinstance(value, Mapping):
         try:
             return json_format.ParseDict(value or {}, kind())
@@ -62,20 +52,14 @@ def check_transformed(examples: types.BaseChannel, transform_graph: types.BaseCh
     The model would train on raw features, while its serving signature transforms them.
     A graph that is not of a Transform in this pipeline may belong to files of
     transformed examples.
-
-    Raises:
-      ConfigurationError: The examples come from an ExampleGen.
     """
-    producers = [getattr(channel, "producer_component", None) for channel in _sources(transform_graph)]
-    if not any(isinstance(producer, Transform) for producer in producers):
-        return
-    for channel in _sources(examples):
-        producer = getattr(channel, "producer_component", None)
-        if isinstance(producer, FileBasedExampleGen | QueryBasedExampleGen):
-            raise ConfigurationError(
-                f"examples: those of {producer.id} are raw, but the exported model applies transform_graph; write "
-                'examples=transform.outputs["transformed_examples"], or leave transform_graph out'
-            )
+    producer = getattr(examples, "producer_component", None)
+    is_transformed = isinstance(getattr(transform_graph, "producer_component", None), Transform)
+    if is_transformed and isinstance(producer, FileBasedExampleGen | QueryBasedExampleGen):
+        raise ConfigurationError(
+            f"examples: those of {producer.id} are raw, but the exported model applies transform_graph; write "
+            'examples=transform.outputs["transformed_examples"], or leave transform_graph out'
+        )
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -89,26 +73,3 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         return
     for key, part in parts:
         yield from _leaves(part, f"{path}.{key}" if path else str(key))
-
-
-def _sources(channel: types.BaseChannel) -> Iterator[types.BaseChannel]:
-    """Yields the channels behind unions, nested pipelines, Resolvers and loops."""
-    for member in _parts(channel):
-        if member is channel:
-            yield channel
-        else:
-            yield from _sources(member)
-
-
-def _parts(channel: types.BaseChannel) -> Iterable[types.BaseChannel]:
-    """Returns what a channel passes on; the channel itself if it is a component's."""
-    if isinstance(channel, channel_types.UnionChannel):
-        return channel.channels
-    if isinstance(channel, channel_types.PipelineInputChannel | channel_types.PipelineOutputChannel):
-        return (channel.wrapped,)
-    if isinstance(channel, ResolvedChannel):
-        passed_on = [node.wrapped for node in resolver_op.get_input_nodes(channel.output_node)]
-        # A resolver function may rename its inputs, which hides where they come from.
-        return [inputs.get(channel.output_key, channel) if isinstance(inputs, Mapping) else inputs for inputs in passed_on]
-    producer = getattr(channel, "producer_component", None)
-    return (producer.inputs.get(channel.output_key, channel) if isinstance(producer, Resolver) else channel,)

@@ -4,18 +4,20 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from google.protobuf.message import Message
 from tfx import types
 from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
-from tfx.utils import json_utils
+from tfx.utils import json_utils, proto_utils
 from typing_extensions import Unpack
 
-from tfx_distribute.components.trainer import argument_checks, executor, job_builder, signature
+from tfx_distribute.components.trainer import argument_checks, executor, job_builder
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
+from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import module_loader
@@ -24,6 +26,8 @@ if TYPE_CHECKING:  # generated: a stub only
     from tfx_distribute.components.trainer.arguments import TrainerArguments
 
 Text: TypeAlias = str | data_types.RuntimeParameter
+# TFX's execution properties have no bool, so a flag is an int, 0 or 1.
+_PROPERTY_TYPES = {each.name: int if each.type is bool else each.type for each in declarations(*GROUPS)}
 
 
 class TrainerSpec(standard_component_specs.TrainerSpec):
@@ -53,7 +57,7 @@ class TrainerSpec(standard_component_specs.TrainerSpec):
         },
         # 1 with a base_model, which a Resolver may not find in the first run.
         "has_base_model": component_spec.ExecutionParameter(type=int, optional=True),
-        **signature.execution_parameters(GROUPS),
+        **{name: component_spec.ExecutionParameter(type=kind, optional=True) for name, kind in _PROPERTY_TYPES.items()},
     }
 
 
@@ -173,55 +177,81 @@ class Trainer(base_component.BaseComponent):
             RuntimeParameter is checked when the component runs.
           TypeError: There is no such argument.
         """
-        values = signature.execution_values(GROUPS, parameters)
-        arguments = {"label": label, "example_weight": example_weight, "hparams": hparams, "custom_config": custom_config}
-        argument_checks.check_values({**values, **arguments, "train_args": train_args, "eval_args": eval_args})
         _check_sources(module_file, run_fn, build_model, examples, transformed_examples, transform_graph)
-        properties = {
-            **values,
-            "label": labels.to_text(label),
-            "example_weight": labels.to_text(example_weight),
-            "custom_config": _as_json(custom_config),
-            "hparams": _as_json(hparams or {}),
-            "has_base_model": 1 if base_model else None,
-            "warm_start": (warm_start and warm_start.to_json()) or None,
-        }
-        inputs = {
-            standard_component_specs.BASE_MODEL_KEY: base_model,
-            standard_component_specs.STATISTICS_KEY: statistics,
-        }
-        kind = function_kind(module_file, run_fn, build_model)
-        train_args = argument_checks.to_message("train_args", train_args, trainer_pb2.TrainArgs)
-        eval_args = argument_checks.to_message("eval_args", eval_args, trainer_pb2.EvalArgs)
-        check_properties(properties, kind, inputs, train_args, eval_args)
-        examples = examples or transformed_examples
-        if kind == "build_model" and transform_graph:
-            argument_checks.check_transformed(examples, transform_graph)
-        spec = TrainerSpec(
-            examples=examples,
+        arguments = spec_arguments(
+            "Trainer",
+            function_kind(module_file, run_fn, build_model),
+            parameters,
+            examples=examples or transformed_examples,
             transform_graph=transform_graph,
             schema=schema,
+            base_model=base_model,
             hyperparameters=hyperparameters,
-            **inputs,
-            train_args=train_args,
-            eval_args=eval_args,
+            statistics=statistics,
             module_file=module_file,
             run_fn=run_fn,
             build_model=build_model,
             module_fingerprint=module_fingerprint,
             checkpoint_dir=checkpoint_dir,
             launcher=launcher,
+            train_args=train_args,
+            eval_args=eval_args,
+            label=label,
+            example_weight=example_weight,
+            hparams=hparams,
+            custom_config=custom_config,
+            warm_start=warm_start,
+        )
+        spec = TrainerSpec(
+            **arguments,
             model=types.Channel(type=standard_artifacts.Model),
             model_run=types.Channel(type=standard_artifacts.ModelRun),
-            **properties,
         )
         super().__init__(spec=spec, custom_executor_spec=custom_executor_spec)
-        if udf_utils.should_package_user_modules():
-            # As in TFX's Trainer: the file travels to remote runners as a wheel named
-            # after its content.
-            udf_utils.add_user_module_dependency(
-                self, standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY
-            )
+        package_module(self)
+
+
+def spec_arguments(component: str, kind: str | None, parameters: Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
+    """Returns the checked arguments of a TrainerSpec or a TunerSpec.
+
+    `component` is the name of the component's class, `kind` that of `function_kind`,
+    `parameters` are pipeline parameters, and `arguments` the others.
+    """
+    for name in parameters:
+        if name not in _PROPERTY_TYPES:
+            raise TypeError(f"{component}.__init__() got an unexpected keyword argument {name!r}")
+    values = {name: int(value) if isinstance(value, bool) else value for name, value in parameters.items()}
+    given = {"custom_config": None, **arguments}
+    checked = ("label", "example_weight", "hparams", "custom_config", "train_args", "eval_args")
+    argument_checks.check_values({**values, **{name: given[name] for name in checked}})
+    properties = {
+        **values,
+        "label": labels.to_text(given["label"]),
+        "example_weight": labels.to_text(given["example_weight"]),
+        "custom_config": _as_json(given["custom_config"]),
+        "hparams": _as_json(given["hparams"] or {}),
+        "has_base_model": 1 if given["base_model"] else None,
+        "warm_start": (given["warm_start"] and given["warm_start"].to_json()) or None,
+    }
+    steps = {
+        "train_args": argument_checks.to_message("train_args", given["train_args"], trainer_pb2.TrainArgs),
+        "eval_args": argument_checks.to_message("eval_args", given["eval_args"], trainer_pb2.EvalArgs),
+    }
+    _check_properties({**properties, **steps}, kind, given)
+    if kind == "build_model" and given["transform_graph"]:
+        argument_checks.check_transformed(given["examples"], given["transform_graph"])
+    return {**given, **properties, **steps}
+
+
+def package_module(component: base_component.BaseComponent) -> None:
+    """Has the module file travel to remote runners, as in TFX's Trainer.
+
+    It travels as a wheel that is named after its content.
+    """
+    if udf_utils.should_package_user_modules():
+        udf_utils.add_user_module_dependency(
+            component, standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY
+        )
 
 
 def _as_json(value: Any) -> Any:
@@ -254,29 +284,23 @@ def function_kind(module_file: Text | None, run_fn: Text | None, build_model: Te
     return None
 
 
-def check_properties(
-    properties: dict[str, Any],
-    function_kind: str | None,
-    inputs: Mapping[str, Any],
-    train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter,
-    eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter,
-) -> None:
+def _check_properties(properties: dict[str, Any], kind: str | None, inputs: Mapping[str, Any]) -> None:
     """Checks what is known before the pipeline runs.
 
     Combinations of pipeline parameters are only checked if none of them is a
     RuntimeParameter.
     """
-    known = {name: value for name, value in properties.items() if not isinstance(value, data_types.RuntimeParameter)}
-    parameters = job_builder.training_parameters(known)
-    job_builder.add_steps(
-        parameters.training_options,
-        train_args if isinstance(train_args, trainer_pb2.TrainArgs) else trainer_pb2.TrainArgs(),
-        eval_args if isinstance(eval_args, trainer_pb2.EvalArgs) else trainer_pb2.EvalArgs(),
-    )
+    known = {
+        name: proto_utils.proto_to_json(value) if isinstance(value, Message) else value
+        for name, value in properties.items()
+        if not isinstance(value, data_types.RuntimeParameter)
+    }
     unknown = properties.keys() - known.keys()
-    if unknown <= {"custom_config", "hparams", "label", "example_weight"}:
+    parameters = job_builder.training_parameters(known)
+    if unknown <= {"custom_config", "hparams", "label", "example_weight", "train_args", "eval_args"}:
         strategy_table.check(*parameters)
-    if function_kind == "build_model" and not unknown & {"label", "example_weight", "class_weight"}:
+    if kind == "build_model" and not unknown & {"label", "example_weight", "class_weight"}:
         job_builder.read_labels(known)
-    if function_kind:
-        job_builder.check_function(function_kind, parameters, known, inputs)
+    if kind:
+        inputs = {name: inputs.get(name) for name in ("base_model", "statistics")}
+        job_builder.check_function(kind, parameters, known, inputs)

@@ -1,7 +1,6 @@
 """Makes the training job, launches it, and records the result with the model."""
 
 import math
-import tempfile
 from typing import Any
 
 from absl import logging
@@ -11,9 +10,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_distribute.components.launchers import registry
-from tfx_distribute.components.launchers.local import launcher as local_launcher
-from tfx_distribute.components.trainer import job_builder, remote_training, saved_state
+from tfx_distribute.components.trainer import job_builder, places, saved_state
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job import time_use as time_use_lib
@@ -30,30 +27,18 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Trains and exports a model.
-
-        The inputs are examples and, if the pipeline has them, transform_graph, schema,
-        base_model and hyperparameters; the outputs are model and model_run.
-
-        Raises:
-          ConfigurationError: The job cannot be trained as configured.
-          TrainingError: A training process failed, or the last loss is not finite.
-        """
+        """Trains and exports a model."""
         self._log_startup(input_dict, output_dict, exec_properties)
-        launcher = exec_properties.get("launcher")
-        settings = registry.from_json(launcher) if launcher else None
         parameters = job_builder.training_parameters(exec_properties)
-        if settings and settings.runs_remotely(parameters.distribution):
-            job, result = remote_training.train(input_dict, output_dict, exec_properties, parameters, settings)
-        else:
-            # Only its owner can read the folder, as the job document in it requires.
-            with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as work_dir:
-                job = job_builder.build_job(input_dict, output_dict, exec_properties, parameters, work_dir)
-                with saved_state.owned(job.outputs):
-                    result = local_launcher.launch(job, work_dir)
+        model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
+        with places.open_place(input_dict, output_dict, exec_properties, parameters.distribution, model.uri) as place:
+            job = job_builder.build_job(place.staged, exec_properties, parameters, place.folder)
+            with saved_state.owned(job.outputs):
+                result = place.launch(job)
+                # Within the block: the saved state stays if the model cannot be copied.
+                place.staged.copy_back()
         if result.unusable:
             raise TrainingError(result.unusable)
-        model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
         serving_model_dir = path_utils.serving_model_dir(model.uri)
         if not fileio.exists(serving_model_dir):
             raise TrainingError(f"training ended without a model in {serving_model_dir}")

@@ -18,15 +18,7 @@ from tfx_distribute.trainer_module.job.training_job import Split
 class Splits:
     """The splits of Examples artifacts, written by a Sharder or by any other component.
 
-    ```python
-    splits = Splits(input_dict["examples"])
-    train = splits.read(["train"], "train_args")
-    ```
-
     A split that several of the artifacts have is read from all.
-
-    Raises:
-      ConfigurationError: An artifact does not hold tf.Examples.
     """
 
     def __init__(self, artifacts: list[types.Artifact]):
@@ -55,10 +47,6 @@ class Splits:
         """Returns the files and counts of one or several splits, combined into one.
 
         `argument` is the Trainer's argument that names them, for messages.
-
-        Raises:
-          ConfigurationError: A split does not exist or has no files.
-          DataError: A file is missing or cut off.
         """
         missing = [name for name in names if name not in self.names]
         if missing:
@@ -85,14 +73,8 @@ class Splits:
     def read_ranges(self, names: list[str], argument: str, feature: str) -> dict[str, tuple[float, float]]:
         """Returns the smallest and largest value of a label or weight in each split.
 
-        `argument` is the Trainer's argument that names the feature, for messages.
-
-        Returns:
-          The values by split, in the order of `names`; without those that no Sharder
-          has written, or where the feature has no numbers.
-
-        Raises:
-          DataError: A value is NaN or infinite.
+        This leaves out splits that no Sharder has written, or where the feature has no
+        numbers. `argument` is the Trainer's argument that names it, for messages.
         """
         manifests = [manifest for manifest in self._manifests if manifest]
         entries = [(name, manifest.splits[name]) for manifest in manifests for name in names if name in manifest.splits]

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 from absl import logging
 from google.protobuf import json_format
-from tfx import types
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
-from tfx_distribute.components.trainer import input_splits, run_identity
+from tfx_distribute.components.trainer import input_splits, run_identity, staging
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, shard_plan, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import (
@@ -36,8 +35,6 @@ from tfx_distribute.trainer_module.job.training_job import (
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import function_settings
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
-
-Artifacts = dict[str, list[types.Artifact]]
 
 RESULT_FILE = "training_result.json"
 CHECKPOINTS = ".checkpoints"  # folder next to those of the component's outputs
@@ -56,9 +53,6 @@ def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
     """Groups the Trainer's parameters, with the numbers of steps in TFX's arguments.
 
     Those that are missing or None get their defaults; a strategy `auto` is resolved.
-
-    Raises:
-      ConfigurationError: A parameter and TFX's argument contradict each other.
     """
 
     def select(dataclass: type) -> Any:
@@ -67,7 +61,7 @@ def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
 
     return TrainingParameters(
         strategy_table.resolve(select(Distribution)),
-        add_steps(select(TrainingOptions), *_read_args(parameters)),
+        _add_steps(select(TrainingOptions), *_read_args(parameters)),
         select(InputOptions),
         select(FaultTolerance),
     )
@@ -76,15 +70,7 @@ def training_parameters(parameters: Mapping[str, Any]) -> TrainingParameters:
 def check_function(
     kind: str, parameters: TrainingParameters, exec_properties: Mapping[str, Any], inputs: Mapping[str, Any]
 ) -> None:
-    """Checks that the module's function uses all settings of the Trainer.
-
-    `kind` is `build_model` or `run_fn`. Missing execution properties have their default
-    values; inputs that the Trainer does not have may be None.
-
-    Raises:
-      ConfigurationError: The function would ignore a setting, or it cannot train under
-        the strategy.
-    """
+    """Checks that a `build_model` or `run_fn` uses all settings of the Trainer."""
     if kind == "run_fn":
         strategy_table.check_run_fn(parameters.distribution)
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
@@ -94,14 +80,10 @@ def check_function(
         raise ConfigurationError(f"{name}: {reason}")
 
 
-def add_steps(
+def _add_steps(
     options: TrainingOptions, train_args: trainer_pb2.TrainArgs, eval_args: trainer_pb2.EvalArgs
 ) -> TrainingOptions:
-    """Takes the numbers of steps from TFX's arguments where no parameter has them.
-
-    Raises:
-      ConfigurationError: A parameter and TFX's argument contradict each other.
-    """
+    """Takes the numbers of steps from TFX's arguments where no parameter has them."""
     if train_args.num_steps and options.epochs:
         raise ConfigurationError(
             f"train_args: num_steps={train_args.num_steps} and epochs={options.epochs} both say how long to train; "
@@ -115,78 +97,45 @@ def add_steps(
 
 
 def build_job(
-    inputs: Artifacts,
-    outputs: Artifacts,
-    exec_properties: dict[str, Any],
-    parameters: TrainingParameters,
-    work_dir: str,
-    addresses: Mapping[str, str] | None = None,
+    staged: staging.Staged, exec_properties: dict[str, Any], parameters: TrainingParameters, work_dir: str
 ) -> TrainingJob:
-    """Builds the job document of an execution.
-
-    ```python
-    parameters = training_parameters(exec_properties)
-    job = build_job(input_dict, output_dict, exec_properties, parameters, work_dir)
-    ```
+    """Builds the job document of an execution of the Trainer.
 
     `work_dir` lives as long as the training, and gets the unpacked user module and the
-    result. `addresses` is folder of an artifact's copy -> folder of the artifact, for
-    inputs that are read from copies.
+    result.
 
     Raises:
       ConfigurationError: The job cannot be trained as configured.
       DataError: An input file is missing or damaged.
     """
-    model_dir = artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_KEY])
-    job_outputs = Outputs(
+    model_dir = artifact_utils.get_single_uri(staged.outputs[standard_component_specs.MODEL_KEY])
+    outputs = Outputs(
         serving_model_dir=path_utils.serving_model_dir(model_dir),
-        model_run_dir=artifact_utils.get_single_uri(outputs[standard_component_specs.MODEL_RUN_KEY]),
+        model_run_dir=artifact_utils.get_single_uri(staged.outputs[standard_component_specs.MODEL_RUN_KEY]),
         result_file=os.path.join(work_dir, RESULT_FILE),
     )
-    job = describe_job(inputs, job_outputs, exec_properties, parameters, work_dir)
+    job = describe_job(staged.inputs, outputs, exec_properties, parameters, work_dir)
     if job.data is None:  # a run_fn saves its state itself
         return job
-    identity = identify(job, job.data, inputs, exec_properties, addresses)
+    identity = run_identity.fingerprint_inputs(job, staged, exec_properties.get("module_fingerprint"))
     checkpoint_dir = run_identity.ensure_checkpoint_dir(checkpoint_root(exec_properties, model_dir), identity)
     return replace(job, outputs=replace(job.outputs, checkpoint_dir=checkpoint_dir))
 
 
 def checkpoint_root(exec_properties: Mapping[str, Any], output_dir: str) -> str:
-    """Returns the folder of the states of all runs of a component.
-
-    `output_dir` is the folder of one of its output artifacts.
-    """
+    """Returns the folder of the states of all runs of a component with this output."""
     default = os.path.join(os.path.dirname(os.path.dirname(output_dir)), CHECKPOINTS)
     return exec_properties.get("checkpoint_dir") or default
 
 
-def identify(
-    job: TrainingJob,
-    data: TrainingData,
-    inputs: Artifacts,
-    exec_properties: Mapping[str, Any],
-    addresses: Mapping[str, str] | None,
-) -> dict[str, str]:
-    """Fingerprints a job and its data; see `run_identity.fingerprint_inputs`."""
-    examples = inputs[standard_component_specs.EXAMPLES_KEY]
-    return run_identity.fingerprint_inputs(job, data, examples, exec_properties.get("module_fingerprint"), addresses)
-
-
 def describe_job(
-    inputs: Artifacts,
+    inputs: staging.Artifacts,
     outputs: Outputs,
     exec_properties: dict[str, Any],
     parameters: TrainingParameters,
     work_dir: str,
 ) -> TrainingJob:
-    """Describes a training, but for the folder of its saved state.
-
-    `work_dir` lives as long as the training.
-
-    Raises:
-      ConfigurationError: The job cannot be trained as configured.
-      DataError: An input file is missing or damaged.
-    """
+    """Describes a training, but for the folder of its saved state; see `build_job`."""
     distribution, training_options, input_options, fault_tolerance = parameters
     train_args, eval_args = _read_args(exec_properties)
     strategy_table.check(distribution, training_options, input_options, fault_tolerance)
@@ -197,6 +146,7 @@ def describe_job(
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
     hyperparameters = _read_hyperparameters(inputs)
+    tuned = (hyperparameters or {}).get("values", {})
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY, [])
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     job = TrainingJob(
@@ -209,7 +159,11 @@ def describe_job(
         fault_tolerance=fault_tolerance,
         base_model=_uri(inputs, standard_component_specs.BASE_MODEL_KEY) or "",
         warm_start=WarmStart.from_json(exec_properties.get("warm_start") or ""),
-        hparams={**json.loads(exec_properties.get("hparams") or "{}"), **_tuned_values(hyperparameters)},
+        hparams={
+            **json.loads(exec_properties.get("hparams") or "{}"),
+            # KerasTuner's Hyperband has values of its own among them.
+            **{name: value for name, value in tuned.items() if not name.startswith("tuner/")},
+        },
         raw_examples=input_splits.find_raw_examples(examples, transform_graph),
     )
     if kind == "build_model":
@@ -238,11 +192,7 @@ def describe_job(
 
 
 def unpack_user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[UserModule, str]:
-    """Finds the user's function, and unpacks its module if TFX has packaged it.
-
-    Returns the function with the folders to import it from, and its kind: `build_model`
-    or `run_fn`.
-    """
+    """Returns the user's function and its kind; unpacks a module that TFX packaged."""
     for kind in ("build_model", "run_fn"):
         if exec_properties.get(kind):
             return UserModule(function=exec_properties[kind]), kind
@@ -262,18 +212,14 @@ def unpack_user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tup
 
 
 def read_labels(exec_properties: Mapping[str, Any]) -> tuple[labels.FeatureNames | None, labels.FeatureNames | None]:
-    """Reads the names of labels and of examples' weights.
-
-    Raises:
-      ConfigurationError: They do not go together, or with the weights of classes.
-    """
+    """Reads and checks the names of labels and of examples' weights."""
     label, example_weight = (labels.from_text(exec_properties.get(name)) for name in ("label", "example_weight"))
     labels.check(label, example_weight, exec_properties.get("class_weight") or "")
     return label, example_weight
 
 
 def _make_training_data(
-    inputs: Artifacts,
+    inputs: staging.Artifacts,
     splits: input_splits.Splits,
     exec_properties: Mapping[str, Any],
     train_args: trainer_pb2.TrainArgs,
@@ -314,11 +260,8 @@ def _choose_steps(argument: str, num_steps: int, name: str, value: int) -> int:
     return num_steps or value
 
 
-def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
-    """Reads a Tuner's best hyperparameters; None if there is no Tuner.
-
-    The document is keras_tuner's: `{"space": [...], "values": {...}}`.
-    """
+def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:
+    """Reads a Tuner's document in KerasTuner's format; None if there is no Tuner."""
     file = _only_file(_uri(inputs, standard_component_specs.HYPERPARAMETERS_KEY))
     if file is None:
         return None
@@ -326,13 +269,7 @@ def _read_hyperparameters(inputs: Artifacts) -> dict[str, Any] | None:
         return dict(json.load(stream))
 
 
-def _tuned_values(hyperparameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Returns the values of a Tuner, without those of KerasTuner's Hyperband itself."""
-    values = (hyperparameters or {}).get("values", {})
-    return {name: value for name, value in values.items() if not name.startswith("tuner/")}
-
-
-def _count_examples(inputs: Artifacts) -> dict[str, int] | None:
+def _count_examples(inputs: staging.Artifacts) -> dict[str, int] | None:
     """Returns the number of examples of each split; None if there are no statistics."""
     if not inputs.get(standard_component_specs.STATISTICS_KEY):
         return None
@@ -345,7 +282,7 @@ def _count_examples(inputs: Artifacts) -> dict[str, int] | None:
     }
 
 
-def _uri(inputs: Artifacts, key: str) -> str | None:
+def _uri(inputs: staging.Artifacts, key: str) -> str | None:
     return artifact_utils.get_single_uri(inputs[key]) if inputs.get(key) else None
 
 

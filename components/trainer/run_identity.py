@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 from tfx import types
 
+from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
@@ -30,35 +31,22 @@ _logger = logging.getLogger(__name__)  # `tfx-distribute run` shows its warnings
 RESULT_NEUTRAL = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
-def fingerprint_inputs(
-    job: TrainingJob,
-    data: TrainingData,
-    examples: list[types.Artifact],
-    module_fingerprint: str | None = None,
-    addresses: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Fingerprints the inputs of a training run, part by part.
+def fingerprint_inputs(job: TrainingJob, staged: Staged, module_fingerprint: str | None = None) -> dict[str, str]:
+    """Fingerprints the inputs of a `build_model`'s training, part by part.
 
     Workers, devices and strategy are not part of them: a run may resume from a
     checkpoint that was saved under another strategy.
 
     `module_fingerprint` is the pipeline's, which is added to that of the module's
-    files. `addresses` is folder of an artifact's copy -> folder of the artifact, for
-    artifacts that are read from copies.
-
-    Returns:
-      Name of the part -> its fingerprint: `module`, `data`, `hparams`, `parameters`,
-      `environment` and, if there is one, `base_model`.
-
-    Raises:
-      ConfigurationError: The base model is missing.
+    files.
     """
+    data = cast(TrainingData, job.data)
     options = {name: value for name, value in asdict(job.training_options).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}
-    checksums = _read_checksums(examples)
+    checksums = _read_checksums(staged.inputs["examples"])
     data_document = asdict(data)
     del data_document["label_ranges"]  # follow from the examples
-    for copy, original in (addresses or {}).items():  # a retry has its copies elsewhere
+    for copy, original in staged.addresses.items():  # a retry has its copies elsewhere
         text = json.dumps(data_document).replace(json.dumps(f"{copy}/")[1:-1], json.dumps(f"{original}/")[1:-1])
         data_document = json.loads(text)
     # If the checksums of the examples are known, neither their place matters nor what
@@ -85,14 +73,8 @@ def ensure_checkpoint_dir(
 ) -> str:
     """Returns the folder of a run's state below `root`; creates it if it is missing.
 
-    Logs a warning if there are only states of runs with other inputs.
-
-    A run has saved a state if its folder, or one in it, has the `state_file`. For
-    `identity`, see `fingerprint_inputs`; `noun` is the kind of run, for messages.
-
-    Raises:
-      ConfigurationError: The folder cannot be created, for instance in one that is
-        read-only, or has no space.
+    Logs a warning if there are only states of runs with other inputs: of those whose
+    folder, or one in it, has the `state_file`. `noun` is the kind of run, for messages.
     """
     folder = os.path.join(root, _fingerprint(dict(identity)))
     if not tf.io.gfile.exists(folder):
@@ -158,10 +140,7 @@ def _read_checksums(examples: list[types.Artifact]) -> dict[str, str]:
 
 
 def _find_checksums(split: Split, checksums: Mapping[str, str]) -> list[str]:
-    """Returns the checksums of a split's files, in order.
-
-    Those of the readable records of damaged files are computed: no manifest has them.
-    """
+    """Returns the checksums of a split's files; computes those of damaged files."""
     return [checksums.get(file) or tfrecords.checksum(file) for file in split.files]
 
 

@@ -1,10 +1,8 @@
 """Reserves a saved training state for one live run; removes it after success."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 
-from absl import logging
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.launchers import locks, storage
@@ -15,13 +13,9 @@ from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 
 @contextlib.contextmanager
 def owned(outputs: Outputs) -> Iterator[None]:
-    """Reserves a job's saved state within the block.
+    """Reserves a job's saved state within the block, against other live runs.
 
     If the block succeeds and there is a model, the state is removed.
-
-    Raises:
-      ConfigurationError: Another live run with the same module, data and parameters
-        saves to the same folder.
     """
     folder = outputs.checkpoint_dir
     if not folder:
@@ -32,7 +26,7 @@ def owned(outputs: Outputs) -> Iterator[None]:
         "another checkpoint_dir"
     )
     with locks.exclusive(folder, "the saved training state", advice):
-        _take(outputs)
+        storage.call(folder, lambda: ownership.take(folder, outputs.result_file))
         yield
         if fileio.exists(outputs.serving_model_dir):
             # First what makes the other files count, as this may be interrupted.
@@ -41,16 +35,3 @@ def owned(outputs: Outputs) -> Iterator[None]:
                     for path in saved_step.find(folder, name):
                         storage.discard(path)
             storage.discard(folder)
-
-
-def _take(outputs: Outputs) -> None:
-    """Makes a run the owner of its saved state."""
-    folder = outputs.checkpoint_dir
-    try:
-        fileio.makedirs(folder)
-        ownership.take(folder, outputs.result_file)
-    except storage.ERRORS as error:
-        # The training tries to save, and says so if it cannot. It must not take another
-        # one for the owner.
-        logging.warning("cannot write to %s, the folder of the saved training state: %s", folder, error)
-        storage.discard(os.path.join(folder, ownership.OWNER_FILE))

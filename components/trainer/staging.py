@@ -44,18 +44,8 @@ class Staged:
 def stage(inputs: Artifacts, outputs: Artifacts, folder: str, is_shared: bool) -> Staged:
     """Copies artifacts to a shared folder, unless they are remote.
 
-    ```python
-    staged = stage(inputs, outputs, "/shared/digits-1", is_shared=True)
-    train(staged.inputs, staged.outputs)
-    staged.copy_back()
-    ```
-
     The inputs stay as they are; the outputs get folders for their files. `is_shared` is
     True if the training's pods can reach the folder.
-
-    Raises:
-      ConfigurationError: An artifact is only in this container, and the folder is not
-        shared.
     """
     all_artifacts = [artifact for artifacts in (*inputs.values(), *outputs.values()) for artifact in artifacts]
     local_uris = [artifact.uri for artifact in all_artifacts if not _is_remote(artifact)]

@@ -4,23 +4,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfx import types
-from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
-from tfx.utils import json_utils
 from typing_extensions import Unpack
 
-from tfx_distribute.components.trainer import argument_checks, signature
 from tfx_distribute.components.trainer import component as trainer_component
 from tfx_distribute.components.trainer.component import Text, TrainerSpec
 from tfx_distribute.components.tuner import executor
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import labels
-from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 if TYPE_CHECKING:  # generated: a stub only
@@ -128,49 +123,39 @@ class Tuner(base_component.BaseComponent):
             RuntimeParameter is checked when the component runs.
           TypeError: There is no such argument.
         """
-        values = signature.execution_values(GROUPS, parameters, "Tuner")
-        arguments = {"label": label, "example_weight": example_weight, "hparams": hparams}
-        argument_checks.check_values({**values, **arguments, "train_args": train_args, "eval_args": eval_args})
         if bool(module_file) == bool(build_model):
             raise ConfigurationError("Tuner: exactly one of module_file and build_model must be supplied")
         if trainer_component.function_kind(module_file, None, build_model) == "run_fn":
             raise ConfigurationError(
                 "Tuner: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
             )
-        properties = {
-            **values,
-            "label": labels.to_text(label),
-            "example_weight": labels.to_text(example_weight),
-            "hparams": hparams if isinstance(hparams, data_types.RuntimeParameter) else json_utils.dumps(hparams or {}),
-            "has_base_model": 1 if base_model else None,
-            "warm_start": (warm_start and warm_start.to_json()) or None,
-        }
-        train_args = argument_checks.to_message("train_args", train_args, trainer_pb2.TrainArgs)
-        eval_args = argument_checks.to_message("eval_args", eval_args, trainer_pb2.EvalArgs)
-        trainer_component.check_properties(properties, "build_model", {"base_model": base_model}, train_args, eval_args)
-        if transform_graph:
-            argument_checks.check_transformed(examples, transform_graph)
-        if not isinstance(hparams, data_types.RuntimeParameter):
-            search_lib.check(search, hparams or {})
-        spec = TunerSpec(
+        arguments = trainer_component.spec_arguments(
+            "Tuner",
+            "build_model",
+            parameters,
             examples=examples,
             transform_graph=transform_graph,
             schema=schema,
             base_model=base_model,
-            train_args=train_args,
-            eval_args=eval_args,
             module_file=module_file,
             build_model=build_model,
             module_fingerprint=module_fingerprint,
             checkpoint_dir=checkpoint_dir,
             launcher=launcher,
+            train_args=train_args,
+            eval_args=eval_args,
+            label=label,
+            example_weight=example_weight,
+            hparams=hparams,
+            warm_start=warm_start,
+        )
+        if not isinstance(hparams, data_types.RuntimeParameter):
+            search_lib.check(search, hparams or {})
+        spec = TunerSpec(
+            **arguments,
             tune=search.model_dump_json(),
             best_hyperparameters=types.Channel(type=standard_artifacts.HyperParameters),
             tuner_results=types.Channel(type=standard_artifacts.TunerResults),
-            **properties,
         )
         super().__init__(spec=spec)
-        if udf_utils.should_package_user_modules():
-            udf_utils.add_user_module_dependency(
-                self, standard_component_specs.MODULE_FILE_KEY, standard_component_specs.MODULE_PATH_KEY
-            )
+        trainer_component.package_module(self)

@@ -9,16 +9,14 @@ from typing import Any
 from absl import logging
 from tfx import types
 from tfx.dsl.components.base import base_executor
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers import locks, storage
-from tfx_distribute.components.trainer import job_builder, run_identity
+from tfx_distribute.components.trainer import job_builder, places, run_identity
+from tfx_distribute.components.tuner import local_trials, trials
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.components.tuner import trial_jobs, trials
 from tfx_distribute.components.tuner.search import Search
-from tfx_distribute.components.tuner.trial_launcher import trial_launcher
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
 
@@ -37,16 +35,7 @@ class Executor(base_executor.BaseExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Searches for hyperparameters.
-
-        The inputs are examples and, if the pipeline has them, transform_graph and
-        schema; the outputs are best_hyperparameters and tuner_results.
-
-        Raises:
-          ConfigurationError: The search is wrong, or trials cannot be trained as
-            configured.
-          TrainingError: Too many trials failed.
-        """
+        """Searches for hyperparameters."""
         # Takes a second, which other components need not wait for.
         from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
 
@@ -55,22 +44,20 @@ class Executor(base_executor.BaseExecutor):
         hparams = json.loads(exec_properties.get("hparams") or "{}")
         search_lib.check(search, hparams)
         parameters = job_builder.training_parameters(exec_properties)
-        options = search_lib.trial_options(search, parameters.training_options, hparams)
+        options = search_lib.trial_options(search, parameters.training_options)
         parameters = parameters._replace(training_options=options)
         best = artifact_utils.get_single_instance(output_dict[standard_component_specs.BEST_HYPERPARAMETERS_KEY])
         table = artifact_utils.get_single_instance(output_dict[standard_component_specs.TUNER_RESULTS_KEY])
-        with trial_launcher(
-            input_dict, exec_properties, parameters.distribution, best.uri, search.num_parallel_trials
-        ) as launcher:
-            job = job_builder.describe_job(
-                launcher.inputs, Outputs("", "", ""), exec_properties, parameters, launcher.folder
-            )
+        with places.open_place(input_dict, {}, exec_properties, parameters.distribution, best.uri) as place:
+            launch = local_trials.share_machine(place, parameters.distribution, search.num_parallel_trials)
+            inputs = place.staged.inputs
+            job = job_builder.describe_job(inputs, Outputs("", "", ""), exec_properties, parameters, place.folder)
             if job.data is None:
                 raise ConfigurationError(
                     "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
                 )
             identity = {
-                **job_builder.identify(job, job.data, launcher.inputs, exec_properties, launcher.addresses),
+                **run_identity.fingerprint_inputs(job, place.staged, exec_properties.get("module_fingerprint")),
                 "tune": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
@@ -80,31 +67,19 @@ class Executor(base_executor.BaseExecutor):
                 locks.exclusive(folder, "the state of the search", advice),
                 tempfile.TemporaryDirectory(prefix="oracle-") as oracle_folder,
             ):
-                run = SearchRun(search, job, folder, oracle_folder, launcher.launch, launcher.stop)
+                run = SearchRun(search, job, folder, oracle_folder, launch)
                 run.run()
                 result = run.result()
                 write(best, table, run.best_hyperparameters(), result)
-                _copy_logs(folder, table.uri, result)
+                run.copy_logs(os.path.join(table.uri, "logs"))
                 storage.discard(folder)
         logging.info("Trials:\n%s", trials.format_table(result))
 
 
 def write(best: types.Artifact, table: types.Artifact, hyperparameters: str, result: trials.SearchResult) -> None:
-    """Writes the outputs of a search, in the files of TFX's Tuner and the table.
-
-    `hyperparameters` is KerasTuner's document; `table` gets the objective as a
-    property.
-    """
+    """Writes the outputs of a search, in the files of TFX's Tuner and the table."""
     io_utils.write_string_file(os.path.join(best.uri, BEST_FILE), hyperparameters)
     io_utils.write_string_file(os.path.join(table.uri, trials.RESULTS_FILE), trials.to_records(result.trials))
     io_utils.write_string_file(os.path.join(table.uri, trials.TABLE_FILE), trials.to_lines(result.trials))
     table.set_string_custom_property("objective", result.objective)
     table.set_string_custom_property("goal", result.goal)
-
-
-def _copy_logs(folder: str, uri: str, result: trials.SearchResult) -> None:
-    """Copies the trials' TensorBoard logs to the table's artifact."""
-    for trial in result.trials:
-        logs = os.path.join(trial_jobs.folder_of(folder, trial.trial), trial_jobs.LOGS)
-        if fileio.exists(logs):
-            io_utils.copy_dir(logs, os.path.join(uri, "logs", f"trial-{trial.trial}"))

@@ -3,7 +3,7 @@
 Importing this module imports KerasTuner, and Keras with it.
 """
 
-import json
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from keras_tuner.engine import trial as trial_lib
 from tfx_distribute.components.tuner import value_range
 from tfx_distribute.components.tuner.bayesian import BayesianOracle
 from tfx_distribute.components.tuner.search import Search
+from tfx_distribute.components.tuner.trials import COMPLETED, FAILED, Trial
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -23,8 +24,10 @@ Oracle: TypeAlias = keras_tuner.Oracle
 KerasTrial: TypeAlias = trial_lib.Trial
 TrialStatus = trial_lib.TrialStatus
 
+# Name of a metric, besides the objective: the wall time of the training.
+SECONDS = "seconds"
 # Hyperparameters of Hyperband itself begin with this.
-RESERVED = "tuner/"
+_RESERVED = "tuner/"
 _PROJECT = "oracle"
 # KerasTuner writes the space into the file of each trial.
 _MAX_LISTED = 10_000
@@ -34,10 +37,7 @@ _MAX_COLLISIONS = 10_000
 
 
 def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
-    """Returns the space of a search, which was checked, in KerasTuner's terms.
-
-    The defaults in `hparams` decide on the types.
-    """
+    """Returns the space of a search, with the types of `hparams`, for KerasTuner."""
     space = keras_tuner.HyperParameters()
     for name, values in search.space.items():
         _add(space, name, values, type(hparams[name]))
@@ -61,13 +61,9 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind
 
 
 def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: int, folder: str) -> Oracle:
-    """Makes the oracle of a search.
+    """Makes the oracle of a search, which writes to `folder`, a new one.
 
-    `max_epochs` is for `hyperband`: epochs of the longest trial. The oracle writes to
-    `folder`, a new one.
-
-    Raises:
-      ConfigurationError: A package that the oracle needs is not installed.
+    `max_epochs` is for `hyperband`: epochs of the longest trial.
     """
     arguments: dict[str, Any] = {
         "objective": keras_tuner.Objective(search.objective, search.goal),
@@ -125,15 +121,33 @@ def restore(oracle: Oracle, folder: str, files: Mapping[str, str]) -> None:
     oracle.reload()
 
 
-def values_of(trial: KerasTrial, hparams: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the values that a trial tries, without those of Hyperband itself.
+def read_trial(trial: KerasTrial, objective: str, hparams: Mapping[str, Value]) -> Trial:
+    """Returns a trial that trains or has ended, without Hyperband's own values.
 
     The defaults in `hparams` decide on the types.
     """
-    values = trial.hyperparameters.values
-    return {name: type(hparams[name])(value) for name, value in values.items() if not name.startswith(RESERVED)}
+    values, metrics = trial.hyperparameters.values, trial.metrics
+    score = metrics.get_last_value(objective) if metrics.exists(objective) else None
+    if score is not None and not math.isfinite(score):
+        score = None
+    return Trial(
+        trial=_number(trial.trial_id),
+        status=FAILED if score is None else COMPLETED,
+        hparams={name: type(hparams[name])(value) for name, value in values.items() if not name.startswith(_RESERVED)},
+        score=score,
+        step=trial.best_step or 0,
+        epochs=values.get(f"{_RESERVED}epochs", 0),
+        continues=_number(continued(trial)),
+        seconds=round(metrics.get_last_value(SECONDS), 3) if metrics.exists(SECONDS) else 0.0,
+        message=trial.message or "",
+    )
 
 
-def best_hyperparameters(trial: KerasTrial, values: Mapping[str, Value]) -> str:
-    """Writes a trial's hyperparameters in KerasTuner's format, as TFX's Tuner does."""
-    return json.dumps({**trial.hyperparameters.get_config(), "values": dict(values)})
+def continued(trial: KerasTrial) -> str:
+    """Returns the id of the trial that a trial of Hyperband continues, or nothing."""
+    return str(trial.hyperparameters.values.get(f"{_RESERVED}trial_id", ""))
+
+
+def _number(trial_id: str) -> str:
+    """Returns a trial's number without the zeros that KerasTuner puts before it."""
+    return trial_id.lstrip("0") or trial_id[:1]

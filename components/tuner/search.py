@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.components.tuner import value_range
-from tfx_distribute.components.tuner.value_range import Value, ValueRange
+from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
@@ -75,14 +75,10 @@ def find_direction(objective: str) -> Direction:
     return "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""
 
 
-def trial_options(search: Search, options: TrainingOptions, hparams: Mapping[str, Value]) -> TrainingOptions:
+def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
     """Returns the training options of a trial: the Trainer's, and a length of its own.
 
-    The search was checked by `check`. The defaults in `hparams` decide on types.
-
-    Raises:
-      ConfigurationError: The oracle needs another kind of length, or the best weights
-        of a trial would be those of its worst evaluation.
+    Refuses those with which a trial has no objective, or that of its worst evaluation.
     """
     options = replace(options, profile_steps="")  # of the training
     if search.epochs:
@@ -94,20 +90,16 @@ def trial_options(search: Search, options: TrainingOptions, hparams: Mapping[str
             f"export_mode: is {options.export_mode or 'min'}, and the search takes the trial with the {search.goal} of "
             f"{search.objective}; write export_mode: {search.goal}, or another tune.direction"
         )
-    shortest = epochs = count_epochs(options)
-    if search.oracle == "hyperband" and epochs:  # the first round of its largest bracket
-        shortest = math.ceil(epochs / search.factor ** (_count_rounds(search, epochs) - 1))
+    shortest = 1 if search.oracle == "hyperband" else count_epochs(options)
     if search.objective.startswith("val_") and shortest < options.validation_freq:
         raise ConfigurationError(
             f"tune.objective: {search.objective!r} is a metric of evaluations, and with validation_freq="
-            f"{options.validation_freq} a trial of {shortest} epochs has none; write validation_freq={shortest}"
+            f"{options.validation_freq} a trial of {shortest} epochs may have none; write validation_freq={shortest}"
         )
     if search.oracle == "hyperband" and not (options.epochs or options.steps_per_epoch):
         raise ConfigurationError(
             "tune.epochs: is missing; hyperband gives poor trials fewer epochs than others; write the epochs of the longest"
         )
-    if search.oracle == "hyperband":
-        _check_combinations(search, epochs, hparams)
     return options
 
 
@@ -127,32 +119,8 @@ def count_epochs(options: TrainingOptions) -> int:
     return options.epochs or math.ceil(options.train_steps / (options.steps_per_epoch or options.train_steps or 1))
 
 
-def _check_combinations(search: Search, epochs: int, hparams: Mapping[str, Value]) -> None:
-    """Checks that there are enough values for the first round of Hyperband."""
-    rounds = _count_rounds(search, epochs)
-    trials = math.ceil(math.ceil(1 + math.log(epochs, search.factor)) / rounds * search.factor ** (rounds - 1))
-    combinations = math.prod(value_range.count(values, type(hparams[name])) for name, values in search.space.items())
-    if rounds > 1 and combinations < trials:
-        raise ConfigurationError(
-            f"tune.space: it has {combinations} combinations, and hyperband begins with {trials} trials, to continue the "
-            f"best, with epochs={epochs} and factor={search.factor}; write oracle: random, or fewer epochs"
-        )
-
-
-def _count_rounds(search: Search, epochs: int) -> int:
-    """Returns the number of rounds of Hyperband's largest bracket."""
-    rounds, length = 0, float(epochs)
-    while length >= 1:
-        rounds, length = rounds + 1, length / search.factor
-    return rounds
-
-
 def check(search: Search, hparams: Mapping[str, Any]) -> None:
-    """Checks a search against the hyperparameters of a pipeline.
-
-    Raises:
-      ConfigurationError: They do not go together. The message begins with the setting.
-    """
+    """Checks a search against the hyperparameters of a pipeline."""
     if not search.goal:
         raise ConfigurationError(
             f"tune.direction: is missing; {search.objective!r} does not say whether more is better; write min or max"

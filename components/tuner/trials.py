@@ -16,16 +16,16 @@ RESULTS_FILE = "tuner_results.json"  # the completed ones, as TFX's Tuner writes
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that has ended.
+    """A trial of a search.
 
     Attributes:
       trial: Its number in the search.
-      status: `COMPLETED` or `FAILED`, as in KerasTuner.
-      score: Its objective at the end; None if it failed.
+      status: `COMPLETED` or `FAILED`, as in KerasTuner, once it has ended.
+      score: Its objective at the end; None if it failed, or has not ended.
       step: Training steps that it took in total; 0 if it failed.
       epochs: Epochs that it was given; 0 if all trials have the same length.
       continues: Number of the trial that it continued; empty if it continued none.
-      seconds: Wall time, with the start of its processes.
+      seconds: Wall time, without the start of its processes; 0 if it failed.
     """
 
     trial: str
@@ -76,15 +76,7 @@ class SearchResult:
 
 
 def format_table(result: SearchResult) -> str:
-    """Formats the trials of a search as a table.
-
-    ```text
-    trial  val_accuracy  steps  learning_rate  units
-    2          0.962662    460        0.00231     64
-    0          0.938312    460        0.00044     16
-    1            failed      -            0.1     32
-    ```
-    """
+    """Formats the trials of a search as a table."""
     names = list(dict.fromkeys(name for trial in result.trials for name in trial.hparams))
     rows = [["trial", result.objective, "steps", *names]]
     for trial in result.trials:

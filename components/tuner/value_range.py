@@ -66,10 +66,7 @@ def list_steps(values: ValueRange) -> list[float]:
 
 
 def find_problem(values: ValueRange, default: Value) -> str:
-    """Returns what is wrong with a hyperparameter's values; empty if nothing is.
-
-    The hyperparameter's default decides on their type.
-    """
+    """Returns what is wrong with a hyperparameter's values; empty if nothing is."""
     bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
     kind = type(default)
     if kind not in _NAMES:

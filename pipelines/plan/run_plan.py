@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfx_distribute.components.tuner.search import Search, trial_options
-from tfx_distribute.components.tuner.value_range import Value
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.pipelines.targets.target import Target
@@ -157,7 +156,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         steps_per_epoch=parameters.steps_per_epoch or None,
         train_steps=parameters.train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        search=_search(spec.tune, parameters.training_options, spec.trainer.hparams) if spec.tune else None,
+        search=_search(spec.tune, parameters.training_options) if spec.tune else None,
         launches=launches,
         warnings=(
             *_warnings(spec, distribution, row, data, devices),
@@ -166,8 +165,8 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     )
 
 
-def _search(search: Search, options: TrainingOptions, hparams: Mapping[str, Value]) -> Search:
-    options = trial_options(search, options, hparams)
+def _search(search: Search, options: TrainingOptions) -> Search:
+    options = trial_options(search, options)
     changes = {"direction": search.goal, "epochs": options.epochs, "train_steps": options.train_steps}
     return search.model_copy(update=changes)
 

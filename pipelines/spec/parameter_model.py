@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from pydantic import Field, FiniteFloat, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.trainer_module.job import strategy_table
@@ -55,12 +55,8 @@ def make_model(name: str, groups: Sequence[type], module: str) -> type[Parameter
 
     `module` is the name of the module that the model is assigned in.
     """
-    declared: dict[str, Any] = {each.name: (_annotation(each), _field(each)) for each in declarations(*groups)}
+    declared: dict[str, Any] = {each.name: (each.type, _field(each)) for each in declarations(*groups)}
     return create_model(name, __base__=ParameterModel, __module__=module, __doc__=ParameterModel.__doc__, **declared)
-
-
-def _annotation(declared: Declaration) -> Any:
-    return FiniteFloat if declared.type is float else declared.type
 
 
 def _field(declared: Declaration) -> Any:
@@ -71,6 +67,5 @@ def _field(declared: Declaration) -> Any:
         description=declared.help,
         ge=declared.minimum,
         le=declared.maximum,
-        lt=declared.below,
         json_schema_extra={"enum": list(declared.choices)} if declared.choices else None,
     )

@@ -116,7 +116,7 @@ def find(spec: PipelineSpec) -> Module:
     if not spec.trainer.base_model.path and spec.trainer.base_model != BaseModelSpec():
         raise ConfigurationError("trainer.base_model: the path is missing; write it, or give -p base_model=PATH")
     if spec.tune:
-        search_lib.trial_options(spec.tune, parameters.training_options, spec.trainer.hparams)
+        search_lib.trial_options(spec.tune, parameters.training_options)
     if spec.transform and not {spec.transform.preprocessing_fn, "*"} & names.all:
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
     return Module(name, file, folder, train, _list_data_paths(spec), names.all)

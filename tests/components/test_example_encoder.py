@@ -20,21 +20,6 @@ BATCH = pa.RecordBatch.from_arrays(
 )
 
 
-def feature(**kinds):
-    return tf.train.Feature(**kinds)
-
-
-def test_content():
-    first, second = map(tf.train.Example.FromString, Encoder(schema_pb2.Schema()).encode(BATCH))
-    assert dict(first.features.feature) == {
-        "number": feature(int64_list=tf.train.Int64List(value=[1])),
-        "text": feature(bytes_list=tf.train.BytesList(value=[b"x" * 300])),
-        "values": feature(float_list=tf.train.FloatList(value=[0.5, 1.5])),
-    }
-    assert second.features.feature["number"].int64_list.value == [-2]
-    assert second.features.feature["text"].WhichOneof("kind") is None
-
-
 @pytest.mark.parametrize("columns", [["number", "text", "values"], ["values", "number", "text"]])
 def test_bytes_are_those_of_protobuf_in_the_order_of_names(columns):
     batch = pa.RecordBatch.from_arrays([BATCH.column(BATCH.schema.get_field_index(name)) for name in columns], columns)

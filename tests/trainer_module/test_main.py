@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import tensorflow as tf
@@ -46,8 +47,6 @@ def end(forked_trainings, tmp_path):
 
 
 def write_job(cluster, **changes) -> str:
-    from dataclasses import replace
-
     file = cluster.folder / "job.json"
     file.write_text(replace(cluster.job, **changes).to_json())
     return str(file)
@@ -93,21 +92,19 @@ def test_tf_config_that_is_none(cluster, end):
     assert "TF_CONFIG of this process is not valid" in output.strip().splitlines()[-1]
 
 
-def test_a_job_that_cannot_be_read(tmp_path):
-    """As on a volume that the step does not share."""
-    process = start(str(tmp_path / "job.json"))
+@pytest.mark.parametrize(
+    ("version", "messages"),
+    [
+        (None, ["cannot be read: No such file or directory; ", "on a volume that all pods share (ReadWriteMany)"]),
+        ("0.0.9", ["but the step that started it has 0.0.9; run both with the same image"]),
+    ],
+)
+def test_a_job_that_this_process_cannot_run(cluster, version, messages):
+    """As on a volume that the step does not share, or in another image."""
+    file = cluster.folder / "job.json"
+    if version:
+        file.write_text(json.dumps(json.loads(cluster.job.to_json()) | {"version": version}))
+    process = start(str(file))
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert errors.startswith(f"--job: {tmp_path}/job.json cannot be read: No such file or directory; ")
-    assert errors.count("\n") == 1
-    assert "on a volume that all pods share (ReadWriteMany)" in errors
-
-
-def test_a_job_of_another_version(cluster):
-    job = json.loads(cluster.job.to_json()) | {"version": "0.0.9"}
-    (cluster.folder / "job.json").write_text(json.dumps(job))
-    process = start(str(cluster.folder / "job.json"))
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert "but the step that started it has 0.0.9; run both with the same image" in errors
-    assert errors.count("\n") == 1
+    assert (process.returncode, errors.count("\n")) == (1, 1)
+    assert all(message in errors for message in messages)

@@ -26,22 +26,16 @@ def make_devices(folder, *chips):
     return folder / "pci"
 
 
-@pytest.mark.parametrize("chip", ["0x0062", "0x0063"], ids=["v5p", "v5e"])
-def test_chips_of_the_fifth_generation_have_pjrt(chip, tmp_path, libtpu):
+@pytest.mark.parametrize(
+    ("chips", "has_pjrt"),
+    [((), False), (("0x0027",), False), (("0x005e",), False), (("0x0062",), True), (("0x0063", "0x0063"), True)],
+    ids=["none", "v2 or v3", "v4", "v5p", "v5e"],
+)
+def test_chips_of_the_fifth_generation_have_pjrt(chips, has_pjrt, tmp_path, libtpu):
     environment = {"TPU_LOAD_LIBRARY": "0", "HOME": "/"}
-    tpu_library.configure(environment, make_devices(tmp_path, chip, chip))
-    assert environment == {
-        "HOME": "/",
-        "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true",
-        "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": libtpu,
-    }
-
-
-@pytest.mark.parametrize("chips", [(), ("0x0027",), ("0x005e",)], ids=["none", "v2 or v3", "v4"])
-def test_other_machines_have_not(chips, tmp_path, libtpu):
-    environment = {"TPU_LOAD_LIBRARY": "0"}
     tpu_library.configure(environment, make_devices(tmp_path, *chips))
-    assert environment == {}
+    pjrt = {"NEXT_PLUGGABLE_DEVICE_USE_C_API": "true", "TF_PLUGGABLE_DEVICE_LIBRARY_PATH": libtpu}
+    assert environment == {"HOME": "/", **(pjrt if has_pjrt else {})}
 
 
 def test_library_in_googles_images(tmp_path, monkeypatch):

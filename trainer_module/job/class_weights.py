@@ -10,15 +10,7 @@ _MAX_CLASS = 1_000_000
 
 
 def parse(text: str) -> dict[int, float]:
-    """Returns the weight of each class that is listed.
-
-    ```python
-    parse("0: 1, 1: 2.5")  # {0: 1.0, 1: 2.5}
-    ```
-
-    Braces around the list are allowed, and an empty text is an empty list. Raises
-    ConfigurationError if the text is not such a list.
-    """
+    """Returns the weight of each class that a text such as `0: 1, 1: 2.5` lists."""
     weights: dict[int, float] = {}
     inner = text.strip().removeprefix("{").removesuffix("}").strip()
     for item in inner.split(",") if inner else ():

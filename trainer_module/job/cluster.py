@@ -93,15 +93,7 @@ def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The addresses of all processes that train together.
-
-    ```python
-    cluster = Cluster.of({"chief": 1, "worker": 1}, ["a:2222", "b:2222"])
-    cluster.tf_config(ClusterTask("worker", 0))
-    # '{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"]},
-    #   "task": {"type": "worker", "index": 0}}'
-    ```
-    """
+    """The addresses of all processes that train together."""
 
     addresses: Mapping[str, tuple[str, ...]]
 
@@ -145,9 +137,6 @@ def task_from_environment(environ: Mapping[str, str]) -> ClusterTask:
     """Returns this process's task from its TF_CONFIG; the chief if there is none.
 
     In a cluster without a chief, worker 0 is the chief, as for `tf.distribute`.
-
-    Raises:
-      ConfigurationError: TF_CONFIG is not valid, or has the task of an evaluator.
     """
     text = environ.get(TF_CONFIG)
     if not text:

@@ -13,12 +13,7 @@ FeatureNames = str | Mapping[str, str]
 
 
 def names_in(features: FeatureNames | None) -> tuple[str, ...]:
-    """Returns the names of features.
-
-    ```python
-    names_in({"digit": "number", "even": "is_even"})  # ("number", "is_even")
-    ```
-    """
+    """Returns the names of features."""
     if features is None or isinstance(features, str):
         return (features,) if features else ()
     return tuple(features.values())
@@ -35,12 +30,7 @@ def from_text(text: str | None) -> FeatureNames | None:
 
 
 def check(label: FeatureNames | None, example_weight: FeatureNames | None, class_weight: str) -> None:
-    """Checks that there is a loss for each weight, or raises ConfigurationError.
-
-    ```python
-    check({"digit": "number", "even": "is_even"}, "weight", class_weight="")
-    ```
-    """
+    """Checks that there is a loss for each weight."""
     if isinstance(label, Mapping) and not label:
         raise ConfigurationError("label: it names no output; write the name of an output and of its label, or no label")
     outputs = set(label) if isinstance(label, Mapping) else set()

@@ -24,14 +24,7 @@ Rules = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def parse_mesh(text: str) -> tuple[int, int]:
-    """Parses a mesh, `BATCHxMODEL`, into its numbers of devices.
-
-    ```python
-    parse_mesh("2x4")  # (2, 4)
-    ```
-
-    Raises ConfigurationError if the text is not a valid mesh.
-    """
+    """Parses a mesh such as `2x4` into its numbers of devices."""
     match = re.fullmatch(r"\s*([1-9]\d*)\s*x\s*([1-9]\d*)\s*", text)
     if not match:
         raise ConfigurationError(
@@ -41,26 +34,16 @@ def parse_mesh(text: str) -> tuple[int, int]:
 
 
 def parse_rules(text: str) -> Rules:
-    """Parses layout rules.
-
-    ```python
-    parse_rules("kernel = unsharded, model; bias = model")
-    # (("kernel", ("unsharded", "model")), ("bias", ("model",)))
-    ```
+    """Parses layout rules such as `kernel = unsharded, model; bias = model`.
 
     Returns patterns for names of variables, each with the mesh dimension that divides
-    each dimension of the variable. Raises ConfigurationError if the text is not valid.
+    each dimension of the variable.
     """
     return tuple(_parse_rule(rule.strip()) for rule in text.split(";") if rule.strip())
 
 
 def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Returns the mesh dimension or `unsharded` for each dimension of a variable.
-
-    Raises:
-      ConfigurationError: The first rule that matches the variable does not fit its
-        shape.
-    """
+    """Returns the mesh dimension or `unsharded` for each dimension of a variable."""
     pattern, dimensions = next((rule for rule in rules if re.search(rule[0], name)), ("", (UNSHARDED,) * len(shape)))
     if len(shape) != len(dimensions):
         raise ConfigurationError(
@@ -77,10 +60,7 @@ def dimensions_of(rules: Rules, mesh: tuple[int, int], name: str, shape: tuple[i
 
 
 def check_rules(rules: Rules, names: Sequence[str]) -> None:
-    """Checks that every rule applies to at least one variable of a model.
-
-    Raises ConfigurationError if a rule is not the first match of any variable.
-    """
+    """Checks that every rule is the first match of at least one variable of a model."""
     used = {next((pattern for pattern, _ in rules if re.search(pattern, name)), "") for name in names}
     for pattern, _ in rules:
         if pattern not in used:

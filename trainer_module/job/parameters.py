@@ -89,11 +89,7 @@ class Distribution:
 
     @property
     def info(self) -> StrategyInfo:
-        """Properties of the strategy.
-
-        Raises:
-          ConfigurationError: There is no such strategy, or it is still `auto`.
-        """
+        """Properties of the strategy, which may not be `auto` any more."""
         return strategy_named(self.strategy)
 
 
@@ -171,7 +167,7 @@ class TrainingOptions:
         0,
         "Seed of the initial weights, of shuffling and of dropout.",
         minimum=0,
-        below=2**32,
+        maximum=2**32 - 1,
     )
     keras_version: int = parameter(
         2,

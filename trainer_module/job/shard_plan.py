@@ -69,10 +69,7 @@ def share(num: int, num_readers: int) -> Share:
 
 
 def describe(split: Split, num_readers: int) -> str:
-    """Describes in words what each of `num_readers` processes reads of a split.
-
-    For example `16 shards; each process reads 4 of its own`.
-    """
+    """Describes in words what each of `num_readers` processes reads of a split."""
     num = len(split.files)
     if not split.sharded:
         return f"{num} files that are not shards; each process reads all and takes 1 in {num_readers} of their examples"

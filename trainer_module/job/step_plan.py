@@ -48,15 +48,6 @@ def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fi
     TFX's own examples, unless `steps_per_epoch` divides them. With `fixed_batches`,
     which some strategies need, all batches have the same size: a pass is rounded to
     whole steps, and the examples left over go into the next pass.
-
-    ```python
-    make_plan(TrainingOptions(32, epochs=2), num_examples=100,
-    num_replicas=1).train_steps
-    # 8: two epochs of four steps with 25 examples each
-    ```
-
-    Raises:
-      ConfigurationError: There are fewer examples than one global batch.
     """
     batches = num_replicas * options.gradient_accumulation_steps
     batch = options.per_replica_batch_size * batches

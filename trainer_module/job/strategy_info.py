@@ -126,12 +126,7 @@ NAMES = (*STRATEGIES, AUTO)
 
 
 def strategy_named(name: str) -> StrategyInfo:
-    """Returns the row of the strategy called `name`.
-
-    Raises:
-      ConfigurationError: There is no strategy of that name. `auto` is not one; see
-        `strategy_table.resolve`.
-    """
+    """Returns the row of the strategy called `name`, which is not `auto`."""
     row = STRATEGIES.get(name)
     if row is None:
         raise ConfigurationError(f"strategy: there is no strategy {name!r}; choose one of {', '.join(NAMES)}")

@@ -78,12 +78,7 @@ def check(
     input_options: InputOptions,
     fault_tolerance: FaultTolerance,
 ) -> None:
-    """Checks that the parameters of a training go together.
-
-    Raises:
-      ConfigurationError: They cannot train. The message begins with a parameter's name,
-        and says why and what to write instead.
-    """
+    """Checks that the parameters of a training go together."""
     row = distribution.info
     for group in (distribution, training_options, input_options, fault_tolerance):
         check_values(group)
@@ -94,21 +89,14 @@ def check(
 
 
 def check_run_fn(distribution: Distribution) -> None:
-    """Checks that a module with its own `run_fn` can train with a distribution.
-
-    Raises ConfigurationError if not; its message begins with the parameter's name.
-    """
+    """Checks that a module with its own `run_fn` can train with a distribution."""
     row = distribution.info
     if not row.run_fn:
         raise ConfigurationError(f"strategy: a run_fn cannot train under {row.name!r} ({row.summary}); write build_model")
 
 
 def check_all_reduce(distribution: Distribution, where: str) -> None:
-    """Checks that reduction servers, which only Vertex AI has, are not asked for.
-
-    Raises ConfigurationError if they are; its message begins with the parameter's name,
-    and has that of the platform, `where`.
-    """
+    """Checks that reduction servers, which only Vertex AI has, are not asked for."""
     if distribution.all_reduce == REDUCTION_SERVER:
         raise ConfigurationError(f"all_reduce: reduction_server is Vertex AI's, and {where} has none; write all_reduce=nccl")
 
@@ -226,10 +214,7 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
 
 
 def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
-    """Returns the first and last training step to profile, from 1; None for none.
-
-    Raises ConfigurationError if `profile_steps` is not written as two steps.
-    """
+    """Returns the first and last training step to profile, from 1; None for none."""
     if not options.profile_steps:
         return None
     match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*", options.profile_steps)
@@ -246,10 +231,5 @@ def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
 
 
 def learning_rate_factor(scaling: str, num_batches: int) -> float:
-    """Returns the factor that a learning rate is multiplied by.
-
-    `num_batches` are those of one training step: replicas that train in step, times
-    `gradient_accumulation_steps`. `scaling` is a value of the parameter
-    `learning_rate_scaling`.
-    """
+    """Returns the factor of a learning rate for so many batches in a training step."""
     return {"none": 1.0, "linear": float(num_batches), "sqrt": math.sqrt(num_batches)}[scaling]

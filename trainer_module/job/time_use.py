@@ -103,13 +103,7 @@ class TimeUse:
         return sum(process.share(activity) for process in self.processes) / max(1, len(self.processes))
 
     def describe(self) -> str:
-        """Returns one line about the slowest process; empty without one.
-
-        Example:
-          >>> summarize([ProcessTime("chief-0", {"compute": 4, "wait_for_peers": 6}),
-          ...     ProcessTime("worker-0", {"compute": 4, "input": 6})]).describe()
-          'worker 0 holds the others back for 60 % of the time: its input takes ...'
-        """
+        """Returns one line about the slowest process; empty without one."""
         if not self.slowest:
             return ""
         share = f"{self.held_back:.0%}".replace("%", " %")

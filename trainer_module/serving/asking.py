@@ -46,9 +46,6 @@ def ask(questions: Questions) -> str:
     """Asks a model, and keeps the requests with it for TensorFlow Serving.
 
     Returns why the model could not be asked; empty if it was.
-
-    Raises:
-      ConfigurationError: It does not answer, or not as it should.
     """
     examples = requests_lib.read_examples(questions.examples)
     if not examples:
@@ -78,11 +75,7 @@ def ask(questions: Questions) -> str:
 
 
 def _answer(signature: tf.types.experimental.ConcreteFunction, argument: str, request: Request) -> Answer:
-    """Returns the answer to a request.
-
-    Raises ConfigurationError if there is none, or not one for each example, or values
-    are not finite.
-    """
+    """Returns the answer to a request, which has to be finite."""
     try:
         answer = {name: values.numpy() for name, values in signature(**{argument: tf.constant(request.examples)}).items()}
     except (tf.errors.OpError, ValueError, TypeError) as error:

@@ -16,13 +16,7 @@ from tfx_distribute.trainer_module.serving import asking
 
 
 class Checker:
-    """A process that asks an exported model.
-
-    ```python
-    checker = Checker()  # before the module is imported
-    checker.ask(Questions(folder, "requests.tfrecord"))
-    ```
-    """
+    """A process that asks an exported model: make it before the module is imported."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("fork")
@@ -35,9 +29,6 @@ class Checker:
         """Asks the model, and ends the process.
 
         Returns why the model could not be asked; empty if it was.
-
-        Raises:
-          ConfigurationError: The model does not answer as it should.
         """
         try:
             self._connection.send(questions)

@@ -44,12 +44,8 @@ def read_examples(files: Sequence[str], count: int = MAX_EXAMPLES) -> list[bytes
 def make(examples: Sequence[bytes], without: Sequence[str] = (), optional: Sequence[str] = ()) -> list[Request]:
     """Makes requests: all examples, each alone, and one without each optional feature.
 
-    ```python
-    make(examples, without=["species"], optional=["bonus"])
-    ```
-
-    Takes at least one example. `without` names labels and weights, which requests do
-    not have, and `optional` features that an example need not have.
+    `without` names labels and weights, which requests do not have, and `optional`
+    features that an example need not have.
     """
     stripped = [_without(example, without) for example in examples]
     alone = [Request(f"example {row} alone", (example,), row) for row, example in enumerate(stripped)]

@@ -5,12 +5,8 @@ from tfx import types
 from tfx.components.trainer.component import Trainer as StockTrainer
 from tfx.components.transform.component import Transform
 from tfx.dsl.components.common.importer import Importer
-from tfx.dsl.components.common.resolver import Resolver
-from tfx.dsl.control_flow.for_each import ForEach
-from tfx.dsl.input_resolution.strategies.latest_artifact_strategy import LatestArtifactStrategy
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
-from tfx.types import channel as channel_types
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components import CsvExampleGen, Search, Trainer, Tuner, ValueRange
@@ -129,21 +125,9 @@ def test_known_values_are_checked_next_to_a_runtime_parameter():
     Trainer(examples=channel(), run_fn="m.run_fn", seed=data_types.RuntimeParameter("seed", int), train_steps=5)
 
 
-def resolved(examples: types.BaseChannel) -> types.BaseChannel:
-    return Resolver(strategy_class=LatestArtifactStrategy, examples=examples).outputs["examples"]
-
-
-def looped(examples: types.BaseChannel) -> types.BaseChannel:
-    with ForEach(examples) as each:
-        return each
-
-
-@pytest.mark.parametrize(
-    "make", [lambda channel: channel, lambda channel: channel_types.UnionChannel([channel, channel]), resolved, looped]
-)
-def test_raw_examples_with_a_transform_graph_are_for_a_run_fn(make):
+def test_raw_examples_with_a_transform_graph_are_for_a_run_fn():
     """A model of build_model would train on raw features and serve transformed ones."""
-    raw = make(CsvExampleGen(input_base="data").outputs["examples"])
+    raw = CsvExampleGen(input_base="data").outputs["examples"]
     transform = Transform(channel(), channel(standard_artifacts.Schema), preprocessing_fn="m.preprocessing_fn")
     graph = transform.outputs["transform_graph"]
     with pytest.raises(ConfigurationError, match=r"^examples: those of CsvExampleGen are raw.*\"transformed_examples\""):
@@ -152,7 +136,7 @@ def test_raw_examples_with_a_transform_graph_are_for_a_run_fn(make):
         Tuner(SEARCH, raw, graph, build_model="m.build_model", label="y", hparams={"units": 4}, epochs=1)
     Trainer(raw, transform_graph=graph, run_fn="m.run_fn", train_steps=5)
     Trainer(raw, build_model="m.build_model", label="y", epochs=1)
-    Trainer(make(channel()), transform_graph=graph, build_model="m.build_model", label="y", epochs=1)
+    Trainer(channel(), transform_graph=graph, build_model="m.build_model", label="y", epochs=1)
     # Files of transformed examples, and the graph that they were made with.
     imported = channel(standard_artifacts.TransformGraph)
     Trainer(raw, transform_graph=imported, build_model="m.build_model", label="y", epochs=1)

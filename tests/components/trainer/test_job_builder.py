@@ -15,6 +15,7 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import path_utils, proto_utils
 
 from tfx_distribute.components.trainer import job_builder
+from tfx_distribute.components.trainer.staging import Artifacts, Staged
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -39,8 +40,9 @@ def artifact(kind: type, uri: Path):
     return new
 
 
-def build_job(inputs: job_builder.Artifacts, outputs: job_builder.Artifacts, properties: dict, work_dir: str) -> TrainingJob:
-    return job_builder.build_job(inputs, outputs, properties, job_builder.training_parameters(properties), work_dir)
+def build_job(inputs: Artifacts, outputs: Artifacts, properties: dict, work_dir: str) -> TrainingJob:
+    parameters = job_builder.training_parameters(properties)
+    return job_builder.build_job(Staged(inputs, outputs, {}), properties, parameters, work_dir)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_distribute.components.trainer import run_identity
+from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import (
@@ -21,7 +22,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
-from tfx_distribute.trainer_module.user_code import fingerprint
+from tfx_distribute.trainer_module.user_code.fingerprint import environment
 
 
 @pytest.fixture
@@ -53,10 +54,15 @@ def shards(folder, **checksums):
     return made
 
 
-def reading(data, folder, train, evaluation=None):
-    """Returns the data with the shards of these splits."""
+def reading(job, folder, train, evaluation=None):
+    """Returns the job with the shards of these splits."""
     train, evaluation = (name and Split((f"{folder}/Split-{name}/a",), 10) for name in (train, evaluation))
-    return replace(data, train=train, eval=evaluation)
+    return replace(job, data=replace(job.data, train=train, eval=evaluation))
+
+
+def fingerprint(job, examples=(), told=None, addresses=None):
+    staged = Staged({"examples": list(examples)}, {}, addresses or {})
+    return run_identity.fingerprint_inputs(job, staged, told)
 
 
 def changed(one, other):
@@ -64,74 +70,73 @@ def changed(one, other):
 
 
 def test_changed_parts_are_named(job, tmp_path):
-    parts = run_identity.fingerprint_inputs(job, job.data, [])
-    assert changed(parts, run_identity.fingerprint_inputs(replace(job, hparams={"units": 4}), job.data, [])) == ["hparams"]
+    parts = fingerprint(job)
+    assert changed(parts, fingerprint(replace(job, hparams={"units": 4}))) == ["hparams"]
     longer = replace(job, training_options=TrainingOptions(32, epochs=2))
-    assert changed(parts, run_identity.fingerprint_inputs(longer, job.data, [])) == ["parameters"]
+    assert changed(parts, fingerprint(longer)) == ["parameters"]
     mixed = replace(job, input_options=InputOptions(shuffle_buffer_size=5))
-    assert changed(parts, run_identity.fingerprint_inputs(mixed, job.data, [])) == ["parameters"]
-    other = replace(job.data, train=Split((f"{tmp_path}/b",), 10))
-    assert changed(parts, run_identity.fingerprint_inputs(job, other, [])) == ["data"]
-    assert changed(parts, run_identity.fingerprint_inputs(job, job.data, [], "told")) == ["module"]
+    assert changed(parts, fingerprint(mixed)) == ["parameters"]
+    other = replace(job, data=replace(job.data, train=Split((f"{tmp_path}/b",), 10)))
+    assert changed(parts, fingerprint(other)) == ["data"]
+    assert changed(parts, fingerprint(job, told="told")) == ["module"]
     (tmp_path / "code" / "helper.py").write_text("b = 1")
-    assert changed(parts, run_identity.fingerprint_inputs(job, job.data, [])) == ["module"]
+    assert changed(parts, fingerprint(job)) == ["module"]
 
 
 def test_other_packages_and_files_beside_the_module_are_known(job, tmp_path, monkeypatch):
-    parts = run_identity.fingerprint_inputs(job, job.data, [])
+    parts = fingerprint(job)
     (tmp_path / "code" / "vocabulary.txt").write_text("a\n")
-    beside = run_identity.fingerprint_inputs(job, job.data, [])
+    beside = fingerprint(job)
     assert changed(parts, beside) == ["module"]
     version = importlib.metadata.version
     newer = lambda name: f"{version(name)}.1" if name == "tensorflow" else version(name)  # noqa: E731
     monkeypatch.setattr(importlib.metadata, "version", newer)
-    assert changed(beside, run_identity.fingerprint_inputs(job, job.data, [])) == ["environment"]
+    assert changed(beside, fingerprint(job)) == ["environment"]
 
 
 def test_machines_and_speed_do_not_matter(job):
-    parts = run_identity.fingerprint_inputs(job, job.data, [])
+    parts = fingerprint(job)
     elsewhere = replace(job, distribution=Distribution("multi_worker_mirrored", num_workers=8))
-    assert run_identity.fingerprint_inputs(elsewhere, job.data, []) == parts
+    assert fingerprint(elsewhere) == parts
     quicker = replace(job, training_options=replace(job.training_options, steps_per_execution=10, jit_compile=True))
-    assert run_identity.fingerprint_inputs(quicker, job.data, []) == parts
+    assert fingerprint(quicker) == parts
 
 
 def test_shards_are_identified_by_their_checksums(job, tmp_path):
     here = shards(tmp_path / "one", train="00000000")
-    parts = run_identity.fingerprint_inputs(job, reading(job.data, here.uri, "train"), [here])
+    parts = fingerprint(reading(job, here.uri, "train"), [here])
     again = shards(tmp_path / "two", train="00000000", test="33333333")
-    other_folders = replace(reading(job.data, again.uri, "train"), transform_graph=f"{tmp_path}/Transform/2")
-    assert run_identity.fingerprint_inputs(job, other_folders, [again]) == parts, "a split that is not read does not matter"
+    other = reading(job, again.uri, "train")
+    other_folders = replace(other, data=replace(other.data, transform_graph=f"{tmp_path}/Transform/2"))
+    assert fingerprint(other_folders, [again]) == parts, "a split that is not read does not matter"
     others = shards(tmp_path / "three", train="11111111")
-    data = reading(job.data, others.uri, "train")
-    assert changed(parts, run_identity.fingerprint_inputs(job, data, [others])) == ["data"]
+    assert changed(parts, fingerprint(reading(job, others.uri, "train"), [others])) == ["data"]
 
 
 def test_splits_of_the_same_shards_are_other_data(job, tmp_path):
     """As in cross-validation: each fold has as many examples."""
     folds = shards(tmp_path / "folds", a="00000000", b="11111111", c="22222222")
     read = [("a", "b"), ("b", "a"), ("a", "c"), ("a", None)]
-    parts = [
-        run_identity.fingerprint_inputs(job, reading(job.data, folds.uri, train, evaluation), [folds])
-        for train, evaluation in read
-    ]
+    parts = [fingerprint(reading(job, folds.uri, train, evaluation), [folds]) for train, evaluation in read]
     assert len({part["data"] for part in parts}) == len(read)
 
 
-def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog):
-    root, parts = tmp_path / "checkpoints", run_identity.fingerprint_inputs(job, job.data, [])
+@pytest.mark.parametrize(("noun", "name", "place"), [("training", "state.json", "settings"), ("search", "search.json", ".")])
+def test_state_of_other_inputs_is_reported_and_kept(job, tmp_path, caplog, noun, name, place):
+    root, parts = tmp_path / "checkpoints", fingerprint(job)
     with caplog.at_level(logging.WARNING):
-        folder = run_identity.ensure_checkpoint_dir(str(root), parts)
-        (root / folder / "settings").mkdir()
-        (root / folder / "settings" / "state.json").write_text("{}")
-        assert run_identity.ensure_checkpoint_dir(str(root), parts) == folder
+        folder = run_identity.ensure_checkpoint_dir(str(root), parts, name, noun)
+        (root / folder / place).mkdir(exist_ok=True)
+        (root / folder / place / name).write_text("{}")
+        assert run_identity.ensure_checkpoint_dir(str(root), parts, name, noun) == folder
         assert caplog.text == ""
-        other = run_identity.ensure_checkpoint_dir(str(root), {**parts, "module": "another", "parameters": "others"})
+        others = {**parts, "module": "another", "parameters": "others"}
+        other = run_identity.ensure_checkpoint_dir(str(root), others, name, noun)
     assert other != folder
-    message = f"the state saved in {folder} is of a training that differs in module and parameters; it is kept"
+    message = f"the state saved in {folder} is of a {noun} that differs in module and parameters; it is kept"
     assert f"Starting from scratch: {message}" in caplog.text
     saved = json.loads((root / folder / run_identity.IDENTITY_FILE).read_text())
-    assert saved == {**parts, "versions": fingerprint.environment()}
+    assert saved == {**parts, "versions": environment()}
 
 
 @pytest.mark.parametrize("noun", ["training", "search"])
@@ -142,37 +147,21 @@ def test_folder_that_cannot_be_written_to_is_named(tmp_path, noun):
         run_identity.ensure_checkpoint_dir(f"{tmp_path}/file/states", {"module": "one"}, noun=noun)
 
 
-def test_state_of_another_search_is_reported(tmp_path, caplog):
-    root = str(tmp_path)
-    folder = run_identity.ensure_checkpoint_dir(root, {"module": "one", "tune": "a"}, "search.json", noun="search")
-    (tmp_path / folder / "search.json").write_text("{}")
-    with caplog.at_level(logging.WARNING):
-        run_identity.ensure_checkpoint_dir(root, {"module": "two", "tune": "b"}, "search.json", noun="search")
-    message = f"the state saved in {folder} is of a search that differs in module and tune; it is kept"
-    assert f"Starting from scratch: {message}" in caplog.text
-
-
 def test_module_of_an_installed_package_is_known_by_its_files(job):
     module = UserModule("json.decoder.JSONDecoder")
-    one = run_identity.fingerprint_inputs(replace(job, module=module), job.data, [])
-    assert one == run_identity.fingerprint_inputs(replace(job, module=module), job.data, [])
-    assert changed(
-        one, run_identity.fingerprint_inputs(replace(job, module=UserModule("textwrap.dedent")), job.data, [])
-    ) == ["module"]
+    one = fingerprint(replace(job, module=module))
+    assert one == fingerprint(replace(job, module=module))
+    assert changed(one, fingerprint(replace(job, module=UserModule("textwrap.dedent")))) == ["module"]
 
 
-def test_a_copy_counts_as_its_original(job, tmp_path):
+def test_a_copy_counts_as_its_original(job):
     """A retry has its copies in another folder."""
-    first = replace(job.data, train=Split(("/shared/a-1/inputs/examples-0/a",), 10))
-    second = replace(job.data, train=Split(("/shared/a-2/inputs/examples-0/a",), 10))
-    parts = [
-        run_identity.fingerprint_inputs(
-            job, data, [], addresses={f"/shared/a-{number}/inputs/examples-0": "/s3/bucket/examples"}
-        )
-        for number, data in ((1, first), (2, second))
-    ]
-    assert parts[0] == parts[1]
-    other = run_identity.fingerprint_inputs(
-        job, second, [], addresses={"/shared/a-2/inputs/examples-0": "/s3/bucket/others"}
-    )
-    assert changed(parts[0], other) == ["data"]
+
+    def fingerprint_copy(number, original):
+        copy = f"/shared/a-{number}/inputs/examples-0"
+        copied = replace(job, data=replace(job.data, train=Split((f"{copy}/a",), 10)))
+        return fingerprint(copied, addresses={copy: original})
+
+    parts = fingerprint_copy(1, "/s3/bucket/examples")
+    assert parts == fingerprint_copy(2, "/s3/bucket/examples")
+    assert changed(parts, fingerprint_copy(2, "/s3/bucket/others")) == ["data"]

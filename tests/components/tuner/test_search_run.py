@@ -5,17 +5,18 @@ tests/e2e/test_tuning.py has searches whose trials train.
 
 import json
 import math
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from running import wait_until
 
 from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError, NoRoomError
+from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.sigterm import TerminatedError
-from tfx_distribute.components.tuner import search_run, trial_jobs
+from tfx_distribute.components.tuner import search_run
 from tfx_distribute.components.tuner.search import Search
-from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun
+from tfx_distribute.components.tuner.search_run import SEARCH_FILE, STATE, SearchRun
 from tfx_distribute.components.tuner.value_range import ValueRange
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
@@ -53,7 +54,7 @@ class Trainings:
         self._formula = formula
         self._end_after = end_after
 
-    def __call__(self, job: TrainingJob, trial: str) -> TrainingResult:
+    def __call__(self, job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
         if len(self.jobs) == self._end_after:
             raise KeyboardInterrupt
         self.jobs.append(job)
@@ -91,7 +92,7 @@ def test_random_search(run, tmp_path, parallel):
     assert best["values"] == result.trials[0].hparams
     assert [entry["config"]["name"] for entry in best["space"]] == ["rate", "units"]
     assert all(job.hparams["kind"] == "relu" and not job.outputs.serving_model_dir for job in trainings.jobs)
-    assert not list(tmp_path.glob(f"*/{trial_jobs.STATE}")), "no later trial continues from them"
+    assert not list(tmp_path.glob(f"*/{STATE}")), "no later trial continues from them"
 
 
 def test_values_keep_the_types_of_the_defaults(run):
@@ -152,18 +153,29 @@ def test_next_attempt_repeats_no_trial(run, oracle):
         assert tried(whole) == tried(first) + tried(second), "as without the interrupt"
 
 
-def test_an_interrupt_stops_the_trials_that_train(tmp_path):
-    stopped = threading.Event()
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_trials_are_launched_with_the_settings_of_the_search(run, parallel):
+    seen = []
 
-    def launch(job: TrainingJob, trial: str) -> TrainingResult:
+    def launch(job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
+        seen.append(local_launcher.current_settings().gpus)
+        return TrainingResult(1, 32, 10, 1.0, {"val_loss": 1.0})
+
+    with local_launcher.settings(local_launcher.LocalLauncherSettings(gpus=("7",))):
+        run(launch, num_parallel_trials=parallel).run()
+    assert seen == [("7",)] * 5
+
+
+def test_an_interrupt_stops_the_trials_that_train(tmp_path):
+    def launch(job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
         if trial == "0":
             raise KeyboardInterrupt
-        assert stopped.wait(60)
+        wait_until(is_stopped)
         raise TerminatedError
 
     search = Search(objective="val_loss", space=SPACE, max_trials=5, num_parallel_trials=2)
     with pytest.raises(KeyboardInterrupt):
-        SearchRun(search, JOB, str(tmp_path), str(tmp_path / "oracle"), launch, stopped.set).run()
+        SearchRun(search, JOB, str(tmp_path), str(tmp_path / "oracle"), launch).run()
 
 
 def test_hyperband_continues_the_best_trials(run, tmp_path):
@@ -184,7 +196,20 @@ def test_hyperband_continues_the_best_trials(run, tmp_path):
     assert all(job.outputs.saves_end for job in trainings.jobs)
     assert not any(name.startswith("tuner/") for job in trainings.jobs for name in job.hparams)
     assert not any(name.startswith("tuner/") for name in json.loads(search.best_hyperparameters())["values"])
-    assert list(tmp_path.glob(f"trial-0/{trial_jobs.STATE}")), "a later attempt may continue from it"
+    assert list(tmp_path.glob(f"trial-0/{STATE}")), "a later attempt may continue from it"
+
+
+@pytest.mark.parametrize("values", [8, 9])
+def test_hyperband_needs_as_many_combinations_as_it_begins_with(run, values):
+    """KerasTuner ends without continuing any trial if it finds no new values."""
+    trainings = Trainings(lambda job: 1.0)
+    search = run(trainings, space={"units": ValueRange(min=1, max=values)}, oracle="hyperband", max_trials=0)
+    if values == 9:
+        search.run()
+        return
+    with pytest.raises(ConfigurationError, match="^tune.space: it has 8 combinations of values, fewer than"):
+        search.run()
+    assert {job.training_options.epochs for job in trainings.jobs} == {1}
 
 
 def test_failed_trials_count_as_the_worst_of_their_round(run):
@@ -263,8 +288,8 @@ def test_a_trial_that_ends_without_the_objective_has_failed(run):
     """Such as one that a callback ends before its first evaluation."""
     trainings = Trainings()
 
-    def without_evaluation(job: TrainingJob, trial: str) -> TrainingResult:
-        result = trainings(job, trial)
+    def without_evaluation(job: TrainingJob, trial: str, is_stopped) -> TrainingResult:
+        result = trainings(job, trial, is_stopped)
         return replace(result, metrics={"loss": math.nan}) if trial == "2" else result
 
     search = run(without_evaluation)

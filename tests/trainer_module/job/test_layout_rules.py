@@ -11,34 +11,12 @@ def test_mesh():
     assert layout_rules.parse_mesh(" 1 x 8 ") == (1, 8)
 
 
-@pytest.mark.parametrize("text", ["2", "0x2", "x2", "2x2x2", "2*4"])
-def test_what_is_no_mesh(text):
-    with pytest.raises(
-        ConfigurationError, match="^mesh: .* is not a valid mesh; write devices along the batch x along the model"
-    ):
-        layout_rules.parse_mesh(text)
-
-
 def test_rules():
     assert layout_rules.parse_rules("") == ()
     assert layout_rules.parse_rules("hidden/kernel = unsharded, model; (?=x)bias=model;") == (
         ("hidden/kernel", ("unsharded", "model")),
         ("(?=x)bias", ("model",)),
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("kernel", "'kernel' is not a valid rule; write PATTERN = DIMENSION"),
-        ("= model", "'= model' is not a valid rule"),
-        ("kernel = modle", "the mesh has no dimension 'modle'; choose one of batch, model, unsharded"),
-        ("( = model", "'\\(' is not a valid regular expression"),
-    ],
-)
-def test_what_is_no_rule(text, message):
-    with pytest.raises(ConfigurationError, match=f"^layout_rules: {message}"):
-        layout_rules.parse_rules(text)
 
 
 def test_how_each_variable_is_divided():
@@ -53,33 +31,50 @@ def test_how_each_variable_is_divided():
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("embedding = model", "'embedding' matches no variable.*; the model has hidden/kernel, hidden/bias, out/kernel"),
-        (
-            "kernel = model, unsharded; out/kernel = unsharded, unsharded",
-            "'out/kernel' matches no variable, or only ones that",
-        ),
-    ],
-)
-def test_rule_that_divides_nothing(text, message):
-    with pytest.raises(ConfigurationError, match=f"^layout_rules: {message}"):
-        layout_rules.check_rules(layout_rules.parse_rules(text), [name for name, _ in SHAPES])
+def parse_mesh(text):
+    layout_rules.parse_mesh(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("hidden/kernel = model", "'hidden/kernel' has 1 dimensions, but hidden/kernel has 2: \\[64, 128\\]"),
-        (
-            "out/kernel = unsharded, model",
-            "out/kernel \\[128, 10\\] cannot be divided along 'model': 10 is not a multiple of 4 devices; write unsharded",
-        ),
-    ],
-)
-def test_variable_that_cannot_be_divided_so(text, message):
+def parse_rules(text):
+    layout_rules.parse_rules(text)
+
+
+def check_rules(text):
+    layout_rules.check_rules(layout_rules.parse_rules(text), [name for name, _ in SHAPES])
+
+
+def divide(text):
     rules = layout_rules.parse_rules(text)
     name, shape = next(found for found in SHAPES if found[0] == rules[0][0])
-    with pytest.raises(ConfigurationError, match=f"^layout_rules: {message}"):
-        layout_rules.dimensions_of(rules, (2, 4), name, shape)
+    layout_rules.dimensions_of(rules, (2, 4), name, shape)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "message"),
+    [
+        *((parse_mesh, text, "mesh: .* is not a valid mesh; write devices") for text in ("2", "0x2", "x2", "2x2x2", "2*4")),
+        (parse_rules, "kernel", "layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION"),
+        (parse_rules, "= model", "layout_rules: '= model' is not a valid rule"),
+        (parse_rules, "kernel = modle", "layout_rules: the mesh has no dimension 'modle'; choose one of batch, model, uns"),
+        (parse_rules, "( = model", r"layout_rules: '\(' is not a valid regular expression"),
+        (check_rules, "embedding = model", "layout_rules: 'embedding' matches no variable.*; the model has hidden/kernel, "),
+        (
+            check_rules,
+            "kernel = model, model; out/kernel = model, model",
+            "layout_rules: 'out/kernel' matches no variable, or",
+        ),
+        (
+            divide,
+            "hidden/kernel = model",
+            r"layout_rules: 'hidden/kernel' has 1 dimensions, but hidden/kernel has 2",
+        ),
+        (
+            divide,
+            "out/kernel = unsharded, model",
+            r"layout_rules: out/kernel .* along 'model': 10 is not a multiple",
+        ),
+    ],
+)
+def test_mistakes(read, text, message):
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        read(text)

@@ -46,7 +46,6 @@ def test_a_named_strategy_is_left_alone():
         ({"num_workers": 0}, "num_workers: 0 is too small; write 1 or more"),
         ({"num_workers": 2}, "num_workers: strategy 'default' trains in one process.*strategy=multi_worker_mirrored"),
         ({"num_parameter_servers": 1}, "num_parameter_servers: strategy 'default' has no parameter servers"),
-        ({"accelerator_type": "gpus"}, "accelerator_type: 'gpus' is not known; choose one of auto, cpu, gpu"),
         ({"accelerator_count": 2}, "accelerator_count: strategy 'default' trains on one device.*strategy=mirrored"),
         ({"strategy": "mirrored", "all_reduce": "ring"}, "all_reduce: strategy 'mirrored' does not support 'ring'"),
         (
@@ -57,12 +56,7 @@ def test_a_named_strategy_is_left_alone():
             {"strategy": "multi_worker_mirrored", "accelerator_type": "cpu", "accelerator_count": 2},
             "accelerator_count: strategy 'multi_worker_mirrored' uses one CPU device per process",
         ),
-        ({"per_replica_batch_size": 0}, "per_replica_batch_size: 0 is too small; write 1 or more"),
         ({"train_steps": 3, "epochs": 2}, "epochs: train_steps=3 and epochs=2 both say how long to train"),
-        (
-            {"learning_rate_scaling": "cubic"},
-            "learning_rate_scaling: 'cubic' is not known; choose one of none, linear, sqrt",
-        ),
         ({"precision": "float64"}, "precision: 'float64' is not known"),
         ({"partition_min_bytes": 1}, "partition_min_bytes: strategy 'default' has no parameter servers"),
         (
@@ -79,15 +73,11 @@ def test_a_named_strategy_is_left_alone():
         ({"strategy": "tpu", "accelerator_type": "gpu"}, "accelerator_type: strategy 'tpu' does not train on 'gpu'"),
         ({"strategy": "tpu", "accelerator_count": 4}, "accelerator_count: a TPU is used whole"),
         ({"tpu": "my-tpu"}, "tpu: strategy 'default' uses no TPU, but tpu is my-tpu; leave it out, or write strategy=tpu"),
-        ({"keras_version": 4}, "keras_version: 4 is not known; choose one of 2, 3"),
         (
             {"keras_version": 3, "strategy": "parameter_server"},
             "keras_version: strategy 'parameter_server' does not go with 3: its optimizers lose steps .*"
             "write keras_version=2, or another strategy",
         ),
-        ({"keras_version": 3, "strategy": "central_storage"}, "keras_version: .* its metrics are silently wrong there"),
-        ({"keras_version": 3, "strategy": "model_parallel"}, "keras_version: .* Keras 3 does not support DTensor"),
-        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: 0 is too small; write 1 or more"),
         (
             {"gradient_accumulation_steps": 2, "strategy": "parameter_server"},
             "gradient_accumulation_steps: strategy 'parameter_server' does not go with 2: a w",
@@ -100,7 +90,6 @@ def test_a_named_strategy_is_left_alone():
             {"precision": "mixed_float16", "strategy": "model_parallel"},
             "precision: .* does not go with mixed_float16: Keras does not scale losses there",
         ),
-        ({"steps_per_execution": -1}, "steps_per_execution: -1 is too small"),
         ({"profile_steps": "5"}, "profile_steps: '5' is not a window of training steps"),
         ({"profile_steps": "5,3"}, "profile_steps: '5,3' is not a window of training steps"),
         ({"profile_steps": "5,30", "train_steps": 20}, "profile_steps: '5,30' is after the last of 20 training steps"),

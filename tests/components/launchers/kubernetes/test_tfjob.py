@@ -10,7 +10,7 @@ from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.components.trainer.remote_training import job_name
+from tfx_distribute.components.trainer.places import job_name
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution

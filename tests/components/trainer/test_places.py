@@ -15,7 +15,7 @@ from tfx_distribute.components.launchers.errors import NotFollowedError
 from tfx_distribute.components.launchers.launcher import Launcher, State
 from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import TerminatedError
-from tfx_distribute.components.trainer import job_builder, remote_training
+from tfx_distribute.components.trainer import job_builder, places
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import (
@@ -33,7 +33,7 @@ RESULT = TrainingResult(1, 32, 10, 1.0, {})
 
 @pytest.fixture
 def settings(tmp_path):
-    return SshSettings("digits", training_dir=str(tmp_path / "shared"))
+    return SshSettings("digits", training="ssh", training_dir=str(tmp_path / "shared"))
 
 
 @pytest.fixture
@@ -92,37 +92,30 @@ def stops():
 @pytest.fixture
 def trained(monkeypatch, settings, artifacts, state, stops):
     """Trains with the test's own launcher, and returns what that has been given."""
-    jobs = []
+    monkeypatch.setitem(registry.LAUNCHERS, "ssh", "own_launcher:SshLauncher")
+    properties = {"build_model": "model.build_model", "launcher": registry.to_json(settings)}
+    inputs, outputs = artifacts
 
-    def job(inputs, outputs, properties, parameters, folder, addresses):
-        model = outputs["model"][0].uri
-        job = TrainingJob(
-            UserModule("model.build_model"),
-            None,
-            Distribution(),
-            TrainingOptions(32, train_steps=10),
-            Outputs(
-                f"{model}/Format-Serving",
-                outputs["model_run"][0].uri,
-                os.path.join(folder, job_builder.RESULT_FILE),
-                str(state),
-            ),
-        )
-        jobs.append(job)
-        return job
-
-    monkeypatch.setattr(job_builder, "build_job", job)
-
-    def train(launch, phase="succeeded"):
-        launcher = OneCall(lambda: launch(jobs[-1]), phase)
-        monkeypatch.setattr(registry, "make", lambda settings: launcher)
-        properties = {"build_model": "model.build_model"}
-        parameters = job_builder.training_parameters(properties)
-        try:
-            _, result = remote_training.train(*artifacts, properties, parameters, settings)
-        finally:
-            stops.extend(launcher.stops)
-        assert result == RESULT
+    def train(launch, phase="succeeded", trial=""):
+        with places.open_place(inputs, outputs, properties, Distribution(), outputs["model"][0].uri) as place:
+            model, run = (place.staged.outputs[name][0].uri for name in ("model", "model_run"))
+            result_file = os.path.join(place.folder, job_builder.RESULT_FILE)
+            job = TrainingJob(
+                UserModule("model.build_model"),
+                None,
+                Distribution(),
+                TrainingOptions(32, train_steps=10),
+                Outputs(f"{model}/Format-Serving", run, result_file, str(state)),
+            )
+            launcher = OneCall(
+                lambda: launch(TrainingJob.from_json(atomic_files.read(launcher.training.job_address))), phase
+            )
+            monkeypatch.setattr(registry, "make", lambda settings: launcher)
+            try:
+                assert place.launch(job, trial) == RESULT
+            finally:
+                stops.extend(launcher.stops)
+            place.staged.copy_back()
         training = launcher.training
         return training.name, training.job_address, training.environment, launcher.has_result
 
@@ -130,7 +123,7 @@ def trained(monkeypatch, settings, artifacts, state, stops):
 
 
 def succeed(job):
-    os.makedirs(job.outputs.serving_model_dir)
+    os.makedirs(job.outputs.serving_model_dir, exist_ok=True)
     atomic_files.write(os.path.join(job.outputs.serving_model_dir, "saved_model.pb"), "")
     atomic_files.write(job.outputs.result_file, RESULT.to_json())
 
@@ -148,6 +141,13 @@ def test_result_is_kept_for_a_retry(trained, tmp_path):
     name_again, _, _, has_result = trained(lambda job: None)
     assert (name_again, has_result) == (name, True)
     assert (tmp_path / "step" / "model" / "Format-Serving" / "saved_model.pb").exists()
+
+
+def test_each_trial_of_a_search_has_a_name_and_a_folder(trained):
+    trainings = [trained(succeed, trial=trial) for trial in "01"]
+    assert len({os.path.dirname(address) for _, address, *_ in trainings}) == len({name for name, *_ in trainings}) == 2
+    assert all(f"/trial-{trial}-" in address for trial, (_, address, *_) in enumerate(trainings))
+    assert [has_result for *_, has_result in trainings] == [False, False]
 
 
 def test_a_result_without_its_model_is_not_enough(trained, tmp_path):
@@ -293,7 +293,7 @@ def test_the_saved_step_is_read(trained, state, monkeypatch):
         read.append(read_step)
         return Restarts(max_restarts, read_step)
 
-    monkeypatch.setattr(remote_training, "Restarts", make_restarts)
+    monkeypatch.setattr(places, "Restarts", make_restarts)
     trained(succeed)
     document = {"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}}
     (state / "settings").mkdir(parents=True)

@@ -97,7 +97,7 @@ def test_page_at_the_address_of_its_artifact(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "render", lambda made: f"{render(made)}{made.data}")
     report.write("digits <1>", inputs, outputs, None, "")
     text = (tmp_path / "html").read_text()
-    for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "no history and no TensorBoard logs"):
+    for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "the training has left no history"):
         assert shown in text
     assert text.endswith("{'left out': '1 of 2 without a value'}")
 

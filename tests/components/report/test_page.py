@@ -171,7 +171,7 @@ def test_names_are_escaped():
         if isinstance(value, dict):
             return {f"{HOSTILE}{number}": spoil(part) for number, part in enumerate(value.values())}
         if hasattr(value, "__dataclass_fields__"):
-            kept = ("unit", "state", "severity", "goal", "reason")
+            kept = ("state", "severity", "goal", "reason")
             if isinstance(value, ProcessTime):
                 return replace(value, task=HOSTILE)
             return replace(value, **{name: spoil(part) for name, part in vars(value).items() if name not in kept})  # type: ignore[type-var]

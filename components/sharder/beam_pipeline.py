@@ -41,6 +41,7 @@ SAMPLED_RECORDS = 100
 RUN_BYTES = 64 << 20  # size of the examples that are sorted in memory
 OVERHEAD_BYTES = 100  # memory per example, besides its content
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # parameter -> TensorFlow's name
+_SHARDS = "shards.json"  # file in the work folder: what `_write_shard` has returned
 WRONG_NUMBER_OF_EXAMPLES = "preprocessing_fn: must return as many examples as it is given"
 
 
@@ -96,10 +97,7 @@ class Part:
 
 
 def make_parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:
-    """Divides the files of each split into parts, so that all processes have work.
-
-    Returns at least one part per file, and about two parts per process in each split.
-    """
+    """Divides the files of each split into about two parts per process."""
     parts = []
     for split, split_files in enumerate(files):
         num_parts = min(MAX_PARTS, -(-2 * processes // len(split_files))) if processes > 1 else 1
@@ -137,6 +135,8 @@ def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> 
         | "Divide" >> beam.FlatMap(_divide, options, runs)
         | "SpreadShards" >> beam.Reshuffle()
         | "WriteShards" >> beam.Map(_write_shard, options, runs)
+        | "List" >> beam.combiners.ToList()
+        | "Save" >> beam.Map(_save, options)
     )
 
 
@@ -274,20 +274,10 @@ class _Shard:
 
 
 def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> list[_Shard]:
+    """Divides a split into shards; refuses one with too few examples."""
     split_runs = [run for run in runs if run.split == split]
     num_examples, num_bytes = sum(int(run.counts.sum()) for run in split_runs), sum(run.num_bytes for run in split_runs)
-    name = options.splits[split]
-    return divide(split, name, num_examples, num_bytes, options.num_shards, options.num_readers)
-
-
-def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards: int, num_readers: int) -> list[_Shard]:
-    """Divides a split into shards.
-
-    If `num_shards` is 0, chooses a number; see `shard_plan.num_shards`.
-
-    Raises:
-      ConfigurationError: The split is empty, or has fewer examples than `num_shards`.
-    """
+    name, num_shards = options.splits[split], options.num_shards
     if not num_examples:
         raise ConfigurationError(describe_empty_split(name))
     if num_shards > num_examples:
@@ -297,7 +287,7 @@ def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards:
         )
     reason = "asked for"
     if not num_shards:
-        num_shards, reason = shard_plan.num_shards(num_examples, num_bytes, num_readers)
+        num_shards, reason = shard_plan.num_shards(num_examples, num_bytes, options.num_readers)
     first, shards = 0, []
     for number, count in enumerate(shard_plan.sizes(num_examples, num_shards)):
         shards.append(_Shard(split, number, num_shards, first, count, reason))
@@ -305,7 +295,8 @@ def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards:
     return shards
 
 
-def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> None:
+def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> dict[str, Any]:
+    """Writes a shard; returns its entry in the manifest, and of the first the features."""
     split_runs = [run for run in runs if run.split == shard.split]
     num_examples = sum(int(run.counts.sum()) for run in split_runs)
     bytes_per_example = sum(run.num_bytes for run in split_runs) / num_examples + OVERHEAD_BYTES
@@ -326,28 +317,28 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
                 writer.write(example)
     entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, tfrecords.checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
-    document = {"entry": asdict(entry), "of": shard.num_shards, "reason": shard.reason}
-    if shard.number == 0:
-        features = feature_values.merge(run.features for run in split_runs)
-        document["features"] = {name: asdict(values) for name, values in features.items()}
-    with tf.io.gfile.GFile(_entry_path(options, shard.split, shard.number), "w") as stream:
-        stream.write(json.dumps(document))
+    features = feature_values.merge(run.features for run in split_runs) if shard.number == 0 else {}
+    return {
+        "split": name,
+        "entry": asdict(entry),
+        "reason": shard.reason,
+        "features": {feature: asdict(values) for feature, values in features.items()},
+    }
 
 
-def _entry_path(options: ShardingOptions, split: int, number: int) -> str:
-    """Returns the file that describes a finished shard."""
-    return os.path.join(options.work_dir, f"entry-{split}-{number}.json")
+def _save(documents: list[dict[str, Any]], options: ShardingOptions) -> None:
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS), "w") as stream:
+        stream.write(json.dumps(documents))
 
 
 def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
     """Collects the manifest's entries, by split, of shards that the pipeline wrote."""
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS)) as stream:
+        documents = sorted(json.loads(stream.read()), key=lambda document: document["entry"]["file"])
     splits = {}
-    for split, name in enumerate(options.splits):
-        documents: list[dict[str, Any]] = []
-        while not documents or len(documents) < documents[0]["of"]:
-            with tf.io.gfile.GFile(_entry_path(options, split, len(documents))) as stream:
-                documents.append(json.loads(stream.read()))
-        shards = tuple(ShardEntry(**document["entry"]) for document in documents)
-        features = {feature: FeatureValues(**values) for feature, values in documents[0]["features"].items()}
-        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), documents[0]["reason"], shards, features)
+    for name in options.splits:
+        of_split = [document for document in documents if document["split"] == name]
+        shards = tuple(ShardEntry(**document["entry"]) for document in of_split)
+        features = {feature: FeatureValues(**values) for feature, values in of_split[0]["features"].items()}
+        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), of_split[0]["reason"], shards, features)
     return splits

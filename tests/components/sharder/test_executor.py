@@ -3,7 +3,6 @@
 import collections
 import itertools
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -299,30 +298,3 @@ def test_shards_have_the_span_of_their_examples(shard):
     spans = range_config_pb2.RangeConfig(static_range=range_config_pb2.StaticRange(start_span_number=7, end_span_number=8))
     assert SpanRangeStrategy(spans)._resolve({"examples": [made]}) == {"examples": [made]}
     assert not made.has_custom_property("version")
-
-
-def test_spans_of_a_rolling_range_become_one(shard, tmp_path, schema):
-    """With all examples, and the last span."""
-    shard(train=4, held_out=2, num_shards=1)
-    days = []
-    for span in (8, 7):
-        day = artifact(standard_artifacts.Examples, shutil.copytree(tmp_path / "raw", tmp_path / f"raw-{span}"))
-        day.split_names = artifact_utils.encode_split_names(["train", "eval"] if span == 7 else ["eval", "train"])
-        day.set_int_custom_property("span", span)
-        examples_utils.set_payload_format(day, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
-        days.append(day)
-    made = run_executor(days, schema, tmp_path / "several")
-    numbers = [number for part in made.numbers("train") for number in part]
-    assert sorted(numbers) == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert made.artifact.get_int_custom_property("span") == 8
-    days[0].split_names = artifact_utils.encode_split_names(["train"])
-    with pytest.raises(ConfigurationError, match="raw-7 has the splits train, eval, and .*raw-8 has train; give examples"):
-        run_executor(days, schema, tmp_path / "refused")
-
-
-def run_executor(examples, schema, output) -> Sharded:
-    inputs = {"examples": examples, "schema": [artifact(standard_artifacts.Schema, schema)]}
-    made = artifact(standard_artifacts.Examples, output)
-    context = BaseBeamExecutor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(output) + "-tmp", unique_id="1")
-    Executor(context).Do(inputs, {"sharded_examples": [made]}, {"num_shards": 1})
-    return Sharded(made, shard_manifest.read(made.uri), output)

@@ -9,7 +9,6 @@ everything in memory that passes between transforms.
 
 import json
 import os
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,13 +24,13 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
 
+from tfx_distribute.components import example_encoder
 from tfx_distribute.components.beam.parts import MAX_PARTS
-from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.sharder import feature_values, sorted_runs
 from tfx_distribute.trainer_module.data import read_errors, record_stream, tfrecords
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
-from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, first_line
 from tfx_distribute.trainer_module.job import shard_plan
 
 POSITION = "__tfx_distribute_position"  # column of a record batch: each example's place in the input
@@ -47,27 +46,14 @@ WRONG_NUMBER_OF_EXAMPLES = "preprocessing_fn: must return as many examples as it
 
 @dataclass(frozen=True)
 class ShardingOptions:
-    """The Sharder's inputs, parameters and outputs.
-
-    Attributes:
-      raw_schema: Schema of the examples in these files.
-      schema: Schema of the examples to write.
-      transform_graph: Folder of the transform graph; None to write examples as they
-        are.
-      num_shards: Shards of each split; 0 to choose a number, see
-        `shard_plan.num_shards`.
-      num_readers: Processes that will read the shards.
-      compression: `none` or `gzip`.
-      output: Folder that gets a folder of shards for each split.
-      work_dir: Folder for runs and other temporary files.
-    """
+    """The Sharder's inputs, parameters and outputs."""
 
     splits: tuple[str, ...]
     files: tuple[tuple[str, ...], ...]
-    raw_schema: schema_pb2.Schema
-    schema: schema_pb2.Schema
-    transform_graph: str | None
-    num_shards: int
+    raw_schema: schema_pb2.Schema  # of the examples in these files
+    schema: schema_pb2.Schema  # of the examples to write
+    transform_graph: str | None  # None to write examples as they are
+    num_shards: int  # of each split; 0 to choose a number, see `shard_plan.num_shards`
     num_readers: int
     compression: str
     seed: int
@@ -82,12 +68,7 @@ class ShardingOptions:
 
 @dataclass(frozen=True)
 class Part:
-    """Every `num_parts`-th batch of a file, starting with batch `number`.
-
-    Attributes:
-      split: Number of the split.
-      file_number: Number of the file in the split.
-    """
+    """Every `num_parts`-th batch of a file, starting with batch `number`."""
 
     split: int
     file_number: int
@@ -178,28 +159,18 @@ class _Read(beam.DoFn):
             raise
 
     def _decode(self, part: Part, first_record: int, records: list[bytes]) -> pa.RecordBatch:
-        """Decodes records and adds their positions; names the first bad one."""
+        """Decodes records and adds their positions."""
         try:
-            decoded = self._decode_strictly(records)
+            decoded = self._decoder.DecodeBatch(records)
+            self._adapter.ToBatchTensors(decoded)  # fails on values that do not match the schema
         except Exception as error:
-            for number, record in enumerate(records, first_record):
-                self.setup()  # once a decoder has failed, it always fails
-                try:
-                    self._decode_strictly([record])
-                except Exception as record_error:
-                    reason = str(record_error).partition("\n")[0]
-                    if tensor := re.search(r"handling tensor '(.+)'", reason):
-                        reason = read_errors.describe_mismatch(record, tensor[1])
-                    raise DataError(f"examples: {part.file}, record {number} does not match the schema: {reason}") from error
-            raise
+            last, reason = first_record + len(records) - 1, first_line(error)
+            raise DataError(
+                f"examples: {part.file}, one of the records {first_record} to {last} does not match the schema: {reason}"
+            ) from error
         positions = sorted_runs.make_positions(part.split, part.file_number, first_record, len(records))
         column = pa.LargeListArray.from_arrays(np.arange(len(records) + 1, dtype=np.int64), pa.array(positions))
         return pa.RecordBatch.from_arrays([*decoded.columns, column], [*decoded.schema.names, POSITION])
-
-    def _decode_strictly(self, records: list[bytes]) -> pa.RecordBatch:
-        decoded = self._decoder.DecodeBatch(records)
-        self._adapter.ToBatchTensors(decoded)  # fails on values that do not match the schema
-        return decoded
 
 
 class _Sort(beam.DoFn):
@@ -209,9 +180,6 @@ class _Sort(beam.DoFn):
         super().__init__()
         self._options = options
 
-    def setup(self) -> None:
-        self._encoder = Encoder(self._options.schema)
-
     def start_bundle(self) -> None:
         self._buffers: dict[int, _Buffer] = {}
 
@@ -219,7 +187,7 @@ class _Sort(beam.DoFn):
         positions = _positions(batch)
         buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], [], 0))
         content = _without_positions(batch)
-        examples = self._encoder.encode(content)
+        examples = example_encoder.encode(content)
         buffer.summaries.append(feature_values.summarize(content))
         buffer.keys.append(sorted_runs.draw_keys(positions, self._options.seed))
         buffer.examples += examples
@@ -296,7 +264,7 @@ def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run
 
 
 def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> dict[str, Any]:
-    """Writes a shard; returns its entry in the manifest, and of the first the features."""
+    """Writes a shard; returns its part of the manifest."""
     split_runs = [run for run in runs if run.split == shard.split]
     num_examples = sum(int(run.counts.sum()) for run in split_runs)
     bytes_per_example = sum(run.num_bytes for run in split_runs) / num_examples + OVERHEAD_BYTES

@@ -19,7 +19,6 @@ from tfx.orchestration import pipeline as pipeline_lib
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.launcher import LauncherSettings
 from tfx_distribute.components.pusher.component import Pusher
@@ -254,12 +253,11 @@ def _fingerprint_queries(pipeline: pipeline_lib.Pipeline) -> list[str]:
     """Adds fingerprints to the cache keys of ExampleGens without files.
 
     Those of a pipeline file have them already. Returns the ids of those that declare no
-    version of their data, and so must run each time. Raises a ConfigurationError if one
-    declares an invalid version.
+    version of their data, and so must run each time.
     """
     unversioned = []
     for query in filter(_reads_no_files, pipeline.components):
-        if data_version.find(query) is None:
+        if not getattr(query, "data_version", ""):
             unversioned.append(query.id)
         elif tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
             tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))

@@ -3,6 +3,7 @@
 Readers are imported when they are needed, so that `validate` can use this.
 """
 
+import importlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -24,17 +25,19 @@ _TABLE_LOGS = {
 
 
 class Format:
-    """A format of data files."""
+    """A format of data files.
+
+    Attributes:
+      reader: Module whose `read` reads them.
+    """
+
+    reader = "records"
 
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         """Returns what is divided among processes: the data files of a split, sorted.
 
         `path` is a file or a folder. `pattern` is `*` for all data files of the folder;
         anything else is the name of one file, taken literally.
-
-        Raises:
-          DataError: There are no data files, the folder has subfolders, or it is a
-            table with a log.
         """
         if pattern != ALL_FILES:
             file = os.path.join(path, pattern)
@@ -67,12 +70,8 @@ class Format:
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str] | None:
         """Checks that files go together, and returns the kind of each column.
 
-        `splits` are what `list_files` returns. With `may_differ`, some files may lack
-        columns of others. Returns the columns that all splits have; None if only the
-        examples tell.
-
-        Raises:
-          DataError: Files cannot be read, or do not go together.
+        With `may_differ`, some files may lack columns of others. Returns the columns
+        that all splits have; None if only the examples tell.
         """
         return None
 
@@ -86,43 +85,33 @@ class Format:
         Yields record batches, or lists of tf.Examples. `types` are those of the cells,
         see `csv_columns`.
         """
-        raise NotImplementedError
+        module = importlib.import_module(f"tfx_distribute.components.example_gen.{self.reader}")
+        yield from module.read(file, number, num_parts, *types)
 
 
 class _Csv(Format):
+    reader = "csv_columns"
+
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
         return dict.fromkeys(_in_all([csv_rows.list_columns(listed, may_differ) for listed in splits]), CELLS)
 
     def tables(self, listed: Sequence[str]) -> Sequence[str]:
         return listed
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import csv_columns
-
-        return csv_columns.read(file, number, num_parts, *types)
-
 
 class _Parquet(Format):
+    reader = "parquet_columns"
+
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> dict[str, str]:
         from tfx_distribute.components.example_gen import parquet_columns
 
         return parquet_columns.inspect([*itertools.chain(*splits)], may_differ)
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import parquet_columns
-
-        return parquet_columns.read(file, number, num_parts)
-
-
-class _TfRecord(Format):
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import records
-
-        return records.read(file, number, num_parts)
-
 
 class _Images(Format):
     """Folders of images: `list_files` returns the folder of a split."""
+
+    reader = "images"
 
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         return [path if pattern == ALL_FILES else os.path.join(path, pattern)]
@@ -140,16 +129,11 @@ class _Images(Format):
         paths = [os.path.join(folder, image_files.METADATA) for folder in listed]
         return [path for path in paths if files.exists(path)]
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import images
-
-        return images.read(file, number, num_parts)
-
 
 def _in_all(columns: Sequence[Sequence[str]]) -> list[str]:
     """Returns the names that every split or folder has, in the order of the first."""
     return [name for name in columns[0] if all(name in others for others in columns)]
 
 
-FORMATS: dict[str, Format] = {"csv": _Csv(), "parquet": _Parquet(), "tfrecord": _TfRecord(), "images": _Images()}
+FORMATS: dict[str, Format] = {"csv": _Csv(), "parquet": _Parquet(), "tfrecord": Format(), "images": _Images()}
 """Key in a pipeline file -> format."""

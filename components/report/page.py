@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from tfx_distribute import __version__
 from tfx_distribute.components.report import plots
-from tfx_distribute.components.report.data import Curve, Feature, Report
+from tfx_distribute.components.report.data import Feature, Report
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
 
 MAX_FEATURES = 60  # whose distributions are drawn
@@ -148,10 +148,6 @@ def _list_facts(report: Report) -> list[tuple[str, str, str]]:
             facts.append(("replicas", format_number(replicas), ""))
     if training.get("train_steps"):
         facts.append(("steps", format_number(training["train_steps"]), ""))
-    latest = max((curve.attempt for curve in report.curves.throughput), default=0)
-    rates = [_read_rate(curve, report.curves.restarts) for curve in report.curves.throughput if curve.attempt == latest]
-    if rates and None not in rates:
-        facts.append(("examples/s", format_number(round(sum(rate for rate in rates if rate))), ""))
     if report.anomalies is not None:
         errors = sum(anomaly.severity == "error" for anomaly in report.anomalies)
         facts.append(("anomalies", str(len(report.anomalies)), "bad" if errors else "" if report.anomalies else "good"))
@@ -159,17 +155,6 @@ def _list_facts(report: Report) -> list[tuple[str, str, str]]:
         blessed = report.evaluation.blessed
         facts.append(("thresholds", "met" if blessed else "not met", "good" if blessed else "bad"))
     return facts
-
-
-def _read_rate(curve: Curve, restarts: Sequence[float]) -> float | None:
-    """Returns the latest throughput; None if only that of a try's first step is known.
-
-    Most of the first step's time went to tracing.
-    """
-    if not curve.points:
-        return None
-    step, rate = curve.points[-1]
-    return None if any(0 <= step - start <= 1 for start in (0, *restarts)) else rate
 
 
 def _list_training(training: Mapping[str, Any]) -> dict[str, Any]:

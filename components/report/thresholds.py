@@ -177,11 +177,7 @@ def read_slices(
 
 
 def read_failures(validation: validation_result_pb2.ValidationResult) -> dict[tuple[SliceKey, Key], float | None]:
-    """Returns the slice and key of each metric with a threshold that is not met.
-
-    The value is the difference from the baseline if a threshold on that is not met,
-    else None.
-    """
+    """Returns the metrics with a threshold that is not met, and an unmet change."""
     failures: dict[tuple[SliceKey, Key], float | None] = {}
     for on_slice in validation.metric_validations_per_slice:
         slice_key = slicer_lib.deserialize_slice_key(on_slice.slice_key)

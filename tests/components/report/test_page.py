@@ -144,16 +144,6 @@ def test_all_numbers_are_readable_without_a_script():
     assert "url(http" not in html
 
 
-@pytest.mark.parametrize(
-    ("points", "shown"),
-    [(((1, 19.0),), False), (((4, 19.0),), False), (((1, 19.0), (45, 15000.0)), True), (((45, 15000.0),), True)],
-)
-def test_headline_speed_is_not_that_of_a_first_step(points, shown):
-    curves = Curves(throughput=(Curve("examples per second", "chief 0", points),), restarts=(3,))
-    facts = _Page(page.render(Report("digits", curves=curves))).text.split("Throughput")[0]
-    assert ("examples/s" in facts, "15,000" in facts) == (shown, shown)
-
-
 def test_a_report_of_nothing_has_its_reasons():
     text = _Page(page.render(Report("digits", missing=("Everything: the run failed",)))).text
     assert "Everything: the run failed" in text

@@ -243,44 +243,57 @@ class Scaled(tf.Module):
         return {"outputs": tf.gather(self.per_hour, hour)[:, None]}
 
 
-def write_model(folder, per_hour: list[float], feature: str = "hour") -> standard_artifacts.Model:
-    module = Scaled(per_hour, feature)
-    tf.saved_model.save(module, f"{folder}/Format-Serving", signatures={"serving_default": module.serve})
+def write_model(folder, module: Scaled, **signatures) -> standard_artifacts.Model:
+    tf.saved_model.save(module, f"{folder}/Format-Serving", signatures={"serving_default": module.serve, **signatures})
     model = standard_artifacts.Model()
     model.uri, model.id = str(folder), 1
     return model
 
 
+def write_examples(file, rows: list[dict]) -> None:
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for row in rows:
+            features = {}
+            for name, value in row.items():
+                values = value if isinstance(value, list) else [value]
+                kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(values[0])]
+                features[name] = tf.train.Feature(**{kind: {"value": values}})
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def run_executor(place, examples, eval_config, **models):
+    """Runs the executor like TFX; returns evaluation and blessing."""
+    given = standard_artifacts.Examples()
+    given.uri, given.split_names = str(examples), '["eval"]'
+    inputs = {"examples": [given], **{name: [model] for name, model in models.items()}}
+    evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+    evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
+    context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
+    properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
+    executor.Executor(context).Do(inputs, {"evaluation": [evaluation], "blessing": [blessing]}, properties)
+    return evaluation, blessing
+
+
 @pytest.fixture(scope="module")
 def evaluate(tmp_path_factory):
-    """Runs the executor like TFX, on ten examples with label 0.5 and hour 0 or 1."""
+    """Evaluates a model on ten examples with label 0.5 and hour 0 or 1."""
     folder = tmp_path_factory.mktemp("evaluator")
     (folder / "Split-eval").mkdir()
-    with tf.io.TFRecordWriter(str(folder / "Split-eval" / "examples")) as writer:
-        for number in range(10):
-            values = {"y": [0.5], "w": [1.0 + number]}
-            features = {name: tf.train.Feature(float_list=tf.train.FloatList(value=value)) for name, value in values.items()}
-            features["hour"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    examples = standard_artifacts.Examples()
-    examples.uri, examples.split_names = str(folder), '["eval"]'
+    rows = [{"y": 0.5, "w": 1.0 + number, "hour": number % 2} for number in range(10)]
+    write_examples(folder / "Split-eval" / "examples", rows)
 
     def run(
         metric: Metric, new: list[float], baseline: list[float] | None = None, feature: str = "hour", again: bool = False
     ):
         place = tmp_path_factory.mktemp("evaluation")
-        inputs = {"examples": [examples], "model": [write_model(place / "new", new)]}
+        models = {"model": write_model(place / "new", Scaled(new, "hour"))}
         if baseline is not None:
-            inputs["baseline_model"] = [write_model(place / "baseline", baseline, feature)]
+            models["baseline_model"] = write_model(place / "baseline", Scaled(baseline, feature))
         if again:  # the run after one that has blessed the model
-            inputs["baseline_model"] = inputs["model"]
-        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
-        evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
+            models["baseline_model"] = models["model"]
         eval_config = config(metric)
         eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
-        context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
-        properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
-        executor.Executor(context).Do(inputs, {"evaluation": [evaluation], "blessing": [blessing]}, properties)
+        evaluation, blessing = run_executor(place, folder, eval_config, **models)
         (name,) = os.listdir(blessing.uri)
         assert name == ("BLESSED" if blessing.get_int_custom_property("blessed") else "NOT_BLESSED")
         found = tfma.load_validation_result(evaluation.uri)
@@ -331,54 +344,27 @@ class Companies(Scaled):
 @pytest.mark.e2e
 def test_slices_have_texts_in_place_of_ids(tmp_path):
     (tmp_path / "Split-eval").mkdir()
-    with tf.io.TFRecordWriter(str(tmp_path / "Split-eval" / "examples")) as writer:
-        for number in range(6):
-            features = {
-                "y": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5])),
-                "hour": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
-                "company": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"Yellow" if number < 2 else b"Blue"])),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    models = []
-    for name in ("new", "baseline"):
-        module = Companies([0.5, 0.5], "hour")
-        signatures = {"serving_default": module.serve, "transform_features": module.transform}
-        tf.saved_model.save(module, str(tmp_path / name / "Format-Serving"), signatures=signatures)
-        model = standard_artifacts.Model()
-        model.uri, model.id = str(tmp_path / name), 1
-        models.append(model)
-    examples = standard_artifacts.Examples()
-    examples.uri, examples.split_names = str(tmp_path), '["eval"]'
-    for inputs in ({"model": models[:1]}, {"model": models[:1], "baseline_model": models[1:]}):
-        eval_config = config(NO_WORSE)
-        spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])
-        eval_config.model_specs[0].MergeFrom(spec)
-        del eval_config.slicing_specs[:]
-        eval_config.slicing_specs.extend([tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["company", "hour"])])
-        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
-        place = tmp_path / f"{len(inputs)} models"
-        evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
-        context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
-        properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
-        outputs = {"evaluation": [evaluation], "blessing": [blessing]}
-        executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)
+    rows = [{"y": 0.5, "hour": number % 2, "company": b"Yellow" if number < 2 else b"Blue"} for number in range(6)]
+    write_examples(tmp_path / "Split-eval" / "examples", rows)
+    module = Companies([0.5, 0.5], "hour")
+    models = {name: write_model(tmp_path / name, module, transform_features=module.transform) for name in ("model", "other")}
+    eval_config = config(NO_WORSE)
+    spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])
+    eval_config.model_specs[0].MergeFrom(spec)
+    eval_config.slicing_specs[1].feature_keys[:] = ["company", "hour"]
+    for number, baseline in enumerate(({}, {"baseline_model": models["other"]})):
+        evaluation, _ = run_executor(tmp_path / str(number), tmp_path, eval_config, model=models["model"], **baseline)
         names = {slice_.name for slice_ in report_evaluation.read(evaluation.uri).slices}
         assert names == {"", *(f"company={name}, hour={hour}" for name in ("Yellow", "Blue") for hour in (10, 11))}
-    properties["eval_config"] = properties["eval_config"].replace('"hour"', '"huor"')
+    eval_config.slicing_specs[1].feature_keys[1] = "huor"
     with pytest.raises(ConfigurationError, match="evaluate.slices: no evaluated example has 'company' and 'huor'"):
-        executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)
+        run_executor(tmp_path / "refused", tmp_path, eval_config, model=models["model"])
 
 
 @pytest.mark.e2e
 def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     rows = [(0, [0.6, 0.3, 0.1]), (1, [0.2, 0.7, 0.1]), (2, [0.5, 0.1, 0.4]), (1, [0.5, 0.4, 0.1])]
-    with tf.io.TFRecordWriter(str(tmp_path / "examples")) as writer:
-        for label, probabilities in rows:
-            features = {
-                "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-                "p": tf.train.Feature(float_list=tf.train.FloatList(value=probabilities)),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    write_examples(tmp_path / "examples", [{"y": label, "p": probabilities} for label, probabilities in rows])
     cases = {  # name -> config, value, whether the bound is below the value
         "ExampleCount": ({}, 4.0, True),
         "Precision": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, True),

@@ -36,7 +36,7 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.beam import worker_server
+from tfx_distribute.components.beam import worker_process
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 # Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
@@ -128,13 +128,10 @@ class WorkerError(TfxDistributeError, RuntimeError):
 class _Workers(worker_handlers.WorkerHandlerManager):
     """The worker processes of one Beam pipeline, and the services that they use."""
 
-    def get_worker_handlers(self, environment_id: str | None, num_workers: int) -> list[worker_handlers.WorkerHandler]:
-        """Returns `num_workers` workers for an environment, and starts missing ones.
+    _grpc_server: "_Services | None"
 
-        Raises:
-          ValueError: Beam would listen on all interfaces of the machine for this
-            environment.
-        """
+    def get_worker_handlers(self, environment_id: str | None, num_workers: int) -> list[worker_handlers.WorkerHandler]:
+        """Returns `num_workers` workers for an environment, and starts missing ones."""
         environment = self._environments[environment_id or next(iter(self._environments))]
         if environment.urn == python_urns.SUBPROCESS_SDK:
             environment.urn = _OWN_PROCESS
@@ -148,11 +145,7 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         return super().get_worker_handlers(environment_id, num_workers)
 
     def close_all(self) -> None:
-        """Stops the workers, then the services.
-
-        Raises:
-          WorkerError: A worker has died. Beam's own error need not say so.
-        """
+        """Stops all; raises a WorkerError for a death, which Beam may not name."""
         processes = [worker for worker in self._workers_by_id.values() if isinstance(worker, _WorkerProcess)]
         # Without an exception, no worker has died. With one, this may be known later.
         ends = [process.end for process in processes]
@@ -225,7 +218,7 @@ class _WorkerProcess(worker_handlers.GrpcWorkerHandler):
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self.end = worker_server.start(settings)
+        self.end = worker_process.start(settings)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
@@ -253,7 +246,7 @@ class _WorkerProcess(worker_handlers.GrpcWorkerHandler):
     def stop_worker(self) -> None:
         self._watcher.join(timeouts.BEAM_STOP_SECONDS)
         if self._watcher.is_alive():
-            worker_server.shared().signal(self.end, signal.SIGKILL)
+            worker_process.server().signal(self.end, signal.SIGKILL)
             self._watcher.join()
 
     def begin_close(self) -> None:

@@ -35,16 +35,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Transforms, shuffles, writes and counts examples.
-
-        The inputs are examples, and transform_graph or schema; the output is
-        sharded_examples.
-
-        Raises:
-          ConfigurationError: The examples cannot be divided as the parameters ask.
-          DataError: An example cannot be read. Beam may wrap both; `errors.find_own`
-            unwraps them.
-        """
+        """Transforms, shuffles, writes and counts examples."""
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = input_dict[standard_component_specs.EXAMPLES_KEY]
         if len(examples) > 1:

@@ -14,7 +14,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
-from tfx_distribute.components.evaluator import baseline, batch_extractors, batches, extractors, report
+from tfx_distribute.components.evaluator import baseline, batches, extractors, report
 from tfx_distribute.components.report import artifact_types, thresholds
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -45,15 +45,7 @@ class Executor(executor.Executor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Evaluates the model, and blesses it if it meets all thresholds.
-
-        The inputs are examples, model and, if there is one, baseline_model, and those
-        of `REPORT_INPUTS`; the outputs are evaluation and blessing, and with a report
-        those of `REPORT_OUTPUTS`.
-
-        Raises:
-          ConfigurationError: No example has the features of a slice.
-        """
+        """Evaluates the model, and blesses it if it meets all thresholds."""
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
@@ -117,9 +109,8 @@ def _with_extractors(exec_properties: dict[str, Any]) -> tuple[dict[str, Any], c
     """Returns parameters with our extractors, and the context to evaluate in."""
     if _has_own_code(exec_properties):
         return exec_properties, contextlib.nullcontext()
+    exec_properties = {**exec_properties, standard_component_specs.MODULE_PATH_KEY: extractors.__name__}
     in_batches = batches.can_batch(_read_config(exec_properties))
-    module = batch_extractors if in_batches else extractors
-    exec_properties = {**exec_properties, standard_component_specs.MODULE_PATH_KEY: module.__name__}
     return exec_properties, batches.computing() if in_batches else contextlib.nullcontext()
 
 

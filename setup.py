@@ -100,7 +100,6 @@ setup(
         "click>=8.1",
         "google-crc32c>=1.5",
         "jinja2>=3.1",
-        "matplotlib>=3.8",
         "prometheus-client>=0.19",
         "pydantic>=2.7",
         "pyyaml>=6",

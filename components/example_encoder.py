@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import tensorflow as tf
-from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx_bsl.public import tfxio
+
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _NO_BYTES = pa.scalar(b"", pa.large_binary())
 # Tags of fields with a length. Field 1: a tf.Example's `features`, an entry of their
@@ -23,35 +22,15 @@ _FIELD_1, _ENTRY_VALUE, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x12", b"
 _NO_LIST = -1  # in place of a size: the feature has no list of values
 
 
-class Encoder:
-    """Encodes record batches of examples with one schema."""
-
-    def __init__(self, schema: schema_pb2.Schema):
-        self._nested_encoder = tfxio.RecordBatchToExamplesEncoder(schema)
-
-    def encode(self, batch: pa.RecordBatch) -> list[bytes]:
-        """Returns each row of a batch as a serialized tf.Example."""
-        parts: list[pa.Array] = []
-        for name, column in sorted(zip(batch.schema.names, batch.columns, strict=True), key=lambda pair: pair[0]):
-            parts += self._encode_nested(name, column) if _is_nested(column.type) else _encode_column(name, column)
-        features = pc.binary_join_element_wise(*parts, _NO_BYTES)
-        sizes = pc.binary_length(features)
-        headers = _map_unique(sizes, lambda size: _FIELD_1 + _varint(size))
-        return pc.binary_join_element_wise(headers, features, _NO_BYTES).to_pylist()
-
-    def _encode_nested(self, name: str, column: pa.Array) -> Iterator[pa.Array]:
-        """Encodes a ragged column, which becomes several features."""
-        rows = self._nested_encoder.encode(pa.RecordBatch.from_arrays([column], [name]))
-        rows = [tf.train.Example.FromString(row).SerializeToString(deterministic=True) for row in rows]
-        yield pa.array([_content(row) for row in rows], pa.large_binary())
-
-
-def _is_list(column_type: pa.DataType) -> bool:
-    return pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
-
-
-def _is_nested(column_type: pa.DataType) -> bool:
-    return _is_list(column_type) and _is_list(column_type.value_type)
+def encode(batch: pa.RecordBatch) -> list[bytes]:
+    """Returns each row of a batch as a serialized tf.Example."""
+    parts: list[pa.Array] = []
+    for name, column in sorted(zip(batch.schema.names, batch.columns, strict=True), key=lambda pair: pair[0]):
+        parts += _encode_column(name, column)
+    features = pc.binary_join_element_wise(*parts, _NO_BYTES)
+    sizes = pc.binary_length(features)
+    headers = _map_unique(sizes, lambda size: _FIELD_1 + _varint(size))
+    return pc.binary_join_element_wise(headers, features, _NO_BYTES).to_pylist()
 
 
 def _encode_column(name: str, column: pa.Array) -> Iterator[pa.Array]:
@@ -61,6 +40,10 @@ def _encode_column(name: str, column: pa.Array) -> Iterator[pa.Array]:
         yield pa.array([_header(key, b"", b"", _NO_LIST)] * len(column), pa.large_binary())
         return
     values = column.flatten()
+    if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+        raise ConfigurationError(
+            f"the feature {name!r} is a list of lists, which the Sharder cannot write; make it in decode_features"
+        )
     if pa.types.is_int64(values.type):
         list_tag, packed_tag = _INT64_LIST, _FIELD_1
         content, sizes = _varints(values.to_numpy())
@@ -119,14 +102,6 @@ def _cumulative(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _field(tag: bytes, content: bytes) -> bytes:
     return tag + _varint(len(content)) + content
-
-
-def _content(message: bytes) -> bytes:
-    """Returns the content of a message's only field."""
-    length_end = 1
-    while message[length_end] & 0x80:
-        length_end += 1
-    return message[length_end + 1 :]
 
 
 def _varint(number: int) -> bytes:

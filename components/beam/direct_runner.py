@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 from urllib.parse import quote
@@ -26,12 +26,7 @@ import grpc
 from apache_beam import pipeline as pipeline_lib
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import python_urns
-from apache_beam.portability.api import (
-    beam_fn_api_pb2_grpc,
-    beam_provision_api_pb2,
-    beam_runner_api_pb2,
-    endpoints_pb2,
-)
+from apache_beam.portability.api import beam_fn_api_pb2_grpc, beam_provision_api_pb2
 from apache_beam.runners import runner as runner_lib
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 from apache_beam.runners.portability.local_job_service import BeamFnLoggingServicer
@@ -41,7 +36,7 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.beam import worker_server
+from tfx_distribute.components.beam import worker_process
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
 # Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
@@ -53,6 +48,9 @@ _SERVER_OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 20_000),
 ]
+
+
+_OWN_PROCESS = "tfx_distribute:process"  # takes the place of Beam's urn of a subprocess
 
 
 class DirectRunner(fn_runner.FnApiRunner):
@@ -130,57 +128,32 @@ class WorkerError(TfxDistributeError, RuntimeError):
 class _Workers(worker_handlers.WorkerHandlerManager):
     """The worker processes of one Beam pipeline, and the services that they use."""
 
-    def __init__(
-        self,
-        environments: Mapping[str, beam_runner_api_pb2.Environment],
-        provision_info: fn_runner.ExtendedProvisionInfo,
-    ):
-        super().__init__(environments, provision_info)
-        self._services: _Services | None = None
-        self._processes: list[_WorkerProcess] = []
+    _grpc_server: "_Services | None"
 
     def get_worker_handlers(self, environment_id: str | None, num_workers: int) -> list[worker_handlers.WorkerHandler]:
-        """Returns `num_workers` workers for an environment, and starts missing ones.
-
-        Raises:
-          ValueError: Beam would listen on all interfaces of the machine for this
-            environment.
-        """
+        """Returns `num_workers` workers for an environment, and starts missing ones."""
         environment = self._environments[environment_id or next(iter(self._environments))]
-        if environment.urn == python_urns.EMBEDDED_PYTHON:
-            return super().get_worker_handlers(environment_id, num_workers)
-        if environment.urn != python_urns.SUBPROCESS_SDK:
+        if environment.urn == python_urns.SUBPROCESS_SDK:
+            environment.urn = _OWN_PROCESS
+        if environment.urn not in (_OWN_PROCESS, python_urns.EMBEDDED_PYTHON):
             raise ValueError(
                 f"the direct runner cannot run steps in the environment {environment.urn}: Beam would listen on all "
                 "interfaces of this machine for it; use direct_running_mode=in_memory or multi_processing, or another runner"
             )
-        if self._services is None:
-            self._services = _Services(self, self.state_servicer)
-        while len(self._processes) < num_workers:
-            process = _WorkerProcess(self._services, self.state_servicer, self._job_provision_info)
-            process.start_worker()
-            self._processes.append(process)
-        return self._processes[:num_workers]
+        if environment.urn == _OWN_PROCESS and self._grpc_server is None:
+            self._grpc_server = _Services(self, self.state_servicer)
+        return super().get_worker_handlers(environment_id, num_workers)
 
     def close_all(self) -> None:
-        """Stops the workers, then the services.
-
-        Raises:
-          WorkerError: A worker has died. Beam's own error need not say so.
-        """
+        """Stops all; raises a WorkerError for a death, which Beam may not name."""
+        processes = [worker for worker in self._workers_by_id.values() if isinstance(worker, _WorkerProcess)]
         # Without an exception, no worker has died. With one, this may be known later.
-        ends = [process.end for process in self._processes]
+        ends = [process.end for process in processes]
         concurrent.futures.wait(ends if sys.exc_info()[0] else (), timeouts.BEAM_WATCH_SECONDS, "FIRST_COMPLETED")
-        deaths = [process.describe_death() for process in self._processes if process.end.done()]
-        super().close_all()
-        for process in self._processes:
+        deaths = [process.describe_death() for process in processes if process.end.done()]
+        for process in processes:
             process.begin_close()
-        for process in self._processes:
-            process.close()
-        self._processes = []
-        if self._services is not None:
-            self._services.close()
-            self._services = None
+        super().close_all()
         if deaths:
             raise WorkerError(deaths[0])
 
@@ -200,55 +173,52 @@ fn_runner.WorkerHandlerManager = _make_workers
 
 
 class _Services:
-    """Beam's services for its workers, on one Unix socket.
+    """Beam's services for its workers, on one Unix socket: takes the place of Beam's.
 
     Services that serve files are left out: worker processes on this machine need none.
     """
 
     def __init__(self, workers: _Workers, state: worker_handlers.StateServicer):
-        self.control = worker_handlers.BeamFnControlServicer(workers)
-        self.data = data_plane.BeamFnDataServicer(worker_handlers.DATA_BUFFER_TIME_LIMIT_MS)
+        self.control_handler = worker_handlers.BeamFnControlServicer(workers)
+        self.data_plane_handler = data_plane.BeamFnDataServicer(worker_handlers.DATA_BUFFER_TIME_LIMIT_MS)
         is_short = len(os.fsencode(tempfile.gettempdir())) <= _MAX_FOLDER_BYTES
         self._folder = tempfile.mkdtemp(prefix="beam-", dir=None if is_short else "/tmp")  # noqa: S108 (mode 0700)
-        self.descriptor = endpoints_pb2.ApiServiceDescriptor(url=f"unix:{quote(self._folder)}/socket")
+        address = f"unix:{quote(self._folder)}/socket"
+        self.control_port = self.data_port = self.state_port = self.logging_port = address
         self._server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_SERVER_OPTIONS)
-        beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self.control, self._server)
-        beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server(self.data, self._server)
+        beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self.control_handler, self._server)
+        beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server(self.data_plane_handler, self._server)
         beam_fn_api_pb2_grpc.add_BeamFnStateServicer_to_server(worker_handlers.GrpcStateServicer(state), self._server)
         beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server(BeamFnLoggingServicer(), self._server)
-        self._server.add_insecure_port(self.descriptor.url)
+        self._server.add_insecure_port(address)
         self._server.start()
 
     def close(self) -> None:
-        self.control.done()
+        self.control_handler.done()
         self._server.stop(timeouts.BEAM_STOP_SECONDS).wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class _WorkerProcess(worker_handlers.WorkerHandler):
+@worker_handlers.WorkerHandler.register_environment(_OWN_PROCESS, bytes)
+class _WorkerProcess(worker_handlers.GrpcWorkerHandler):
     """One worker process."""
 
-    def __init__(
-        self,
-        services: _Services,
-        state: worker_handlers.StateServicer,
-        provision_info: fn_runner.ExtendedProvisionInfo,
-    ):
-        super().__init__(services.control, services.data, state, provision_info)
-        self._descriptor = services.descriptor
+    def __init__(self, payload: bytes, *arguments: Any):
+        super().__init__(*arguments)
         self._is_closing = False
-        self.control_conn = services.control.get_conn_by_worker_id(self.worker_id)
-        self.data_conn = services.data.get_conn_by_worker_id(self.worker_id)
+
+    def port_from_worker(self, port: str) -> str:
+        return port  # the address of the socket
 
     def start_worker(self) -> None:
-        address = text_format.MessageToString(self._descriptor)
+        address = text_format.MessageToString(self.control_api_service_descriptor())
         settings = {
             "CONTROL_API_SERVICE_DESCRIPTOR": address,
             "LOGGING_API_SERVICE_DESCRIPTOR": address,
             "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
             "WORKER_ID": self.worker_id,
         }
-        self.end = worker_server.start(settings)
+        self.end = worker_process.start(settings)
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
@@ -276,7 +246,7 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
     def stop_worker(self) -> None:
         self._watcher.join(timeouts.BEAM_STOP_SECONDS)
         if self._watcher.is_alive():
-            worker_server.shared().signal(self.end, signal.SIGKILL)
+            worker_process.server().signal(self.end, signal.SIGKILL)
             self._watcher.join()
 
     def begin_close(self) -> None:
@@ -289,12 +259,4 @@ class _WorkerProcess(worker_handlers.WorkerHandler):
         # Beam 2.77 raises what ended the connection. The pipeline has failed by then.
         with contextlib.suppress(grpc.RpcError):
             self.data_conn.close()
-        super().close()
-
-    def control_api_service_descriptor(self) -> endpoints_pb2.ApiServiceDescriptor:
-        return self._descriptor
-
-    data_api_service_descriptor = control_api_service_descriptor
-    state_api_service_descriptor = control_api_service_descriptor
-    logging_api_service_descriptor = control_api_service_descriptor
-    artifact_api_service_descriptor = control_api_service_descriptor
+        self.stop_worker()

@@ -3,37 +3,20 @@
 Beam's own `PortableRunner` waits for minutes for a job service that does not answer,
 and applies its time limit for answers to whole jobs of Prism. With workers in this
 process (`LOOPBACK`) it listens on every interface, and runs what anybody sends. This
-runner does none of that.
+runner refuses that.
 """
 
 import contextlib
-import hmac
-import secrets
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.portability import python_urns
-from apache_beam.portability.api import (
-    beam_fn_api_pb2,
-    beam_fn_api_pb2_grpc,
-    beam_job_api_pb2,
-    beam_job_api_pb2_grpc,
-    beam_runner_api_pb2,
-)
+from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc, beam_runner_api_pb2
 from apache_beam.runners.portability import portable_runner
-from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
-from apache_beam.transforms.environments import ExternalEnvironment
-from apache_beam.utils import thread_pool_executor
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
-
-_TOKEN = "token"  # noqa: S105 (a name)
-# As gRPC's servers of Beam: Beam's clients send pings that gRPC treats as abuse.
-_SERVER_OPTIONS = [("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)]
 
 
 class PortableRunner(portable_runner.PortableRunner):
@@ -50,14 +33,13 @@ class PortableRunner(portable_runner.PortableRunner):
         """Submits a pipeline; raises a ConfigurationError if no service answers."""
         # Java's job services would look for a class of this name.
         options.view_as(StandardOptions).runner = None
+        if any(each.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK for each in pipeline.components.environments.values()):
+            raise ConfigurationError(
+                "beam.environment_type: LOOPBACK lets in whoever reaches this machine; write PROCESS, EXTERNAL or DOCKER"
+            )
         job_service = self.create_job_service(options)
-        with contextlib.ExitStack() as on_error:
-            cleanup = self.start_and_replace_loopback_environments(pipeline, options)
-            for callback in cleanup:
-                on_error.callback(callback)
-            job_id, messages, states = job_service.submit(self._optimize_pipeline(pipeline, options))
-            on_error.pop_all()
-        return _Result(job_service.job_service, job_id, messages, states, cleanup)
+        job_id, messages, states = job_service.submit(self._optimize_pipeline(pipeline, options))
+        return _Result(job_service.job_service, job_id, messages, states)
 
     def create_job_service(self, options: PipelineOptions) -> "_JobService":
         """Connects to the job service, or raises a ConfigurationError."""
@@ -76,23 +58,6 @@ class PortableRunner(portable_runner.PortableRunner):
                 f"({reason}); start it, or write the HOST:PORT that this process reaches it at"
             ) from error
         return _JobService(stub, options)
-
-    @staticmethod
-    def start_and_replace_loopback_environments(
-        pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions
-    ) -> list[Callable[[], object]]:
-        """Starts a worker pool in this process for each environment that needs one.
-
-        Returns functions that stop the pools.
-        """
-        cleanup: list[Callable[[], object]] = []
-        for environment in pipeline.components.environments.values():
-            if environment.urn == python_urns.EMBEDDED_PYTHON_LOOPBACK:
-                server, url, token = _start_pool()
-                external = ExternalEnvironment(url, {_TOKEN: token}).to_runner_api(None)
-                environment.urn, environment.payload = external.urn, external.payload
-                cleanup.append(partial(server.stop, timeouts.BEAM_STOP_SECONDS))
-        return cleanup
 
 
 class _JobService(portable_runner.JobServiceHandle):
@@ -115,26 +80,3 @@ class _Result(portable_runner.PipelineResult):
             with contextlib.suppress(grpc.RpcError):
                 self.cancel()
             raise
-
-
-class _Pool(BeamFnExternalWorkerPoolServicer):
-    """A worker pool in this process, for those who know its token."""
-
-    def __init__(self, token: str):
-        super().__init__()
-        self._token = token
-
-    def StartWorker(self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802 (Beam's name)
-        if not hmac.compare_digest(request.params.get(_TOKEN, "").encode(), self._token.encode()):
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, "this worker pool belongs to another pipeline")
-        return super().StartWorker(request, context)
-
-
-def _start_pool() -> tuple[grpc.Server, str, str]:
-    """Starts a worker pool on loopback; returns the server, its address and token."""
-    token = secrets.token_hex()
-    server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_SERVER_OPTIONS)
-    beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(_Pool(token), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    return server, f"127.0.0.1:{port}", token

@@ -24,18 +24,11 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes],
     """Calls a baseline's signatures on examples, as TFMA will.
 
     A signature that takes parsed features is not called, since TFMA parses them.
+    `spec` is the baseline in the configuration of the evaluation.
 
-    `folder` and `new_folder` have the SavedModels of the baseline and of the new model,
-    and `spec` is the baseline in the configuration of the evaluation. There has to be
-    at least one example.
-
-    Returns:
-      Why the baseline cannot be compared with, such as `/models/7 cannot read these
-      examples: ...`; empty if it can.
-
-    Raises:
-      Exception: It cannot be loaded. Its storage may not answer for a moment; without a
-        baseline, a worse model could be blessed.
+    Returns why the baseline cannot be compared with; empty if it can. Raises if it
+    cannot be loaded: its storage may not answer for a moment, and without a baseline, a
+    worse model could be blessed.
     """
     if spec.model_type not in _SAVED_MODELS:
         return ""

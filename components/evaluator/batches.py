@@ -4,7 +4,7 @@ TFMA calls each metric for each example and each of its slices, in Python. Here 
 element of its pipeline is all examples of one slice in a batch instead, and each
 computation of a metric gets them in one of two ways:
 
-- Those of `sums.ADDERS` add the batch at once.
+- Those that `sums` knows add the batch at once.
 - All others get the examples one by one, as they do without this module.
 
 Everything else is TFMA's: which computations a metric has, how it is derived from them,
@@ -12,9 +12,10 @@ changes against the baseline, validation and files.
 """
 
 import contextlib
+import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import apache_beam as beam
@@ -79,7 +80,9 @@ def adapt(computations: list[Any]) -> list[Any]:
             adapted.append(computation)
         elif sums.can_add(computation.combiner):
             preprocessors = [_BatchPreprocessor(_identity(computation))]
-            adapted.append(tfma.metrics.MetricComputation(computation.keys, preprocessors, _Combiner(computation.combiner)))
+            combiner = copy.copy(computation.combiner)
+            combiner.add_input = functools.partial(_add_input, combiner)
+            adapted.append(tfma.metrics.MetricComputation(computation.keys, preprocessors, combiner))
         else:
             slow |= {key.name.partition(":")[0] for key in computation.keys}
             adapted.append(_by_example(computation))
@@ -94,13 +97,13 @@ class WholeBatch:
 
     extracts: dict[str, Any]
 
-    @cached_property
+    @functools.cached_property
     def examples(self) -> list[dict[str, Any]]:
         """The extracts of each example."""
         without_records = {key: value for key, value in self.extracts.items() if key != constants.ARROW_RECORD_BATCH_KEY}
         return list(util.split_extracts(without_records))
 
-    @cached_property
+    @functools.cached_property
     def inputs(self) -> dict[str, Any] | None:
         """Labels, predictions and weights; None if not all of them are plain arrays."""
         inputs = {key: _two_dimensional(self.extracts[key]) for key in _INPUTS if key in self.extracts}
@@ -124,7 +127,7 @@ class Part:
         """The extracts of each example."""
         return [self.batch.examples[row] for row in self.rows]
 
-    @cached_property
+    @functools.cached_property
     def inputs(self) -> "sums.Batch | None":
         """Labels, predictions and weights; None if not all of them are plain arrays."""
         return None if self.batch.inputs is None else sums.Batch(take(self.batch.inputs, self.rows))
@@ -155,35 +158,13 @@ class _StandardPreprocessor(tfma.metrics.Preprocessor):
         yield tfma.metrics.StandardMetricInputs(extracts)
 
 
-class _Combiner(beam.CombineFn):
-    """TFMA's combiner, to which a batch is added at once."""
-
-    def __init__(self, combiner: beam.CombineFn):
-        self._combiner = combiner
-
-    def setup(self, *args: Any, **kwargs: Any) -> None:
-        self._combiner.setup(*args, **kwargs)
-
-    def create_accumulator(self) -> Any:
-        return self._combiner.create_accumulator()
-
-    def add_input(self, accumulator: Any, inputs: Any) -> Any:
-        if not isinstance(inputs, sums.Batch):
-            return self._combiner.add_input(accumulator, inputs)
-        result = sums.add(self._combiner, accumulator, inputs)
-        return self._combiner.add_inputs(accumulator, inputs.examples()) if result is NotImplemented else result
-
-    def merge_accumulators(self, accumulators: Any) -> Any:
-        return self._combiner.merge_accumulators(accumulators)
-
-    def compact(self, accumulator: Any) -> Any:
-        return self._combiner.compact(accumulator)
-
-    def extract_output(self, accumulator: Any) -> Any:
-        return self._combiner.extract_output(accumulator)
-
-    def teardown(self, *args: Any, **kwargs: Any) -> None:
-        self._combiner.teardown(*args, **kwargs)
+def _add_input(combiner: beam.CombineFn, accumulator: Any, inputs: Any) -> Any:
+    """Adds a batch at once where that is possible; replaces the combiner's method."""
+    add_example = functools.partial(type(combiner).add_input, combiner)
+    if not isinstance(inputs, sums.Batch):
+        return add_example(accumulator, inputs)
+    result = sums.add(combiner, accumulator, inputs)
+    return functools.reduce(add_example, inputs.examples(), accumulator) if result is NotImplemented else result
 
 
 def _by_example(computation: Any) -> Any:

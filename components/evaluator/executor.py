@@ -14,7 +14,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
-from tfx_distribute.components.evaluator import baseline, batch_extractors, batches, extractors, report
+from tfx_distribute.components.evaluator import baseline, batches, extractors, report
 from tfx_distribute.components.report import artifact_types, thresholds
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -45,15 +45,7 @@ class Executor(executor.Executor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Evaluates the model, and blesses it if it meets all thresholds.
-
-        The inputs are examples, model and, if there is one, baseline_model, and those
-        of `REPORT_INPUTS`; the outputs are evaluation and blessing, and with a report
-        those of `REPORT_OUTPUTS`.
-
-        Raises:
-          ConfigurationError: No example has the features of a slice.
-        """
+        """Evaluates the model, and blesses it if it meets all thresholds."""
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
@@ -63,50 +55,43 @@ class Executor(executor.Executor):
         with computing, np.printoptions(threshold=0):
             super().Do(input_dict, output_dict, exec_properties_of_tfx)
         _check_slices(input_dict, output_dict, exec_properties)
-        blessed, unusable_baseline = self._judge(input_dict, output_dict, exec_properties, problem)
+        _judge(input_dict, output_dict, exec_properties, problem)
         if exec_properties.get(REPORT):
             try:
-                report.write(exec_properties[REPORT], input_dict, output_dict, blessed, unusable_baseline)
+                report.write(exec_properties[REPORT], input_dict, output_dict)
             except Exception:  # the evaluation counts even if its report fails
                 logging.exception("The report cannot be written")
 
-    def _judge(
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-        unusable_baseline: str,
-    ) -> tuple[bool | None, str]:
-        """Blesses the model if it meets all thresholds.
 
-        `unusable_baseline` is the reason for an evaluation without the baseline, or
-        empty. Returns True if the model meets the thresholds, or None if there are
-        none; and why it was not compared with the baseline, or an empty text.
-        """
-        blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
-        if not blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):
-            return None, unusable_baseline  # the evaluation has no thresholds
-        config = _read_config(exec_properties)
+def _judge(
+    input_dict: dict[str, list[types.Artifact]],
+    output_dict: dict[str, list[types.Artifact]],
+    exec_properties: dict[str, Any],
+    unusable_baseline: str,
+) -> None:
+    """Blesses the model if it meets all thresholds, if there are any.
+
+    `unusable_baseline` is the reason for an evaluation without the baseline, or empty.
+    """
+    blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
+    if blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):  # the evaluation has thresholds
         folder = artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY])
-        verdict = thresholds.judge(
-            config,
+        validation, not_finite = thresholds.judge(
+            _read_config(exec_properties),
             tfma.load_metrics(folder),
             tfma.load_validation_result(folder),
             has_baseline=bool(input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)),
         )
-        for metric in verdict.unusable:
-            logging.warning(
-                "%s of the new model meets no threshold: it is not finite, or the example weights add up to 0 or less",
-                metric,
-            )
-        if verdict.unusable_baseline:
-            unusable_baseline = f"its {verdict.unusable_baseline} is not finite"
-        if unusable_baseline:
-            logging.warning("The latest blessed model is not compared with: %s", unusable_baseline)
-            blessing.set_string_custom_property(UNUSABLE_BASELINE, unusable_baseline)
-        _write_validation(folder, verdict.validation)
-        _bless(blessing, verdict.validation.validation_ok)
-        return bool(verdict.validation.validation_ok), unusable_baseline
+        for on_slice in validation.metric_validations_per_slice:
+            for failure in on_slice.failures:
+                if failure.message:
+                    logging.warning("%s meets no threshold: %s", failure.metric_key.name, failure.message)
+        unusable_baseline = f"its {not_finite} is not finite" if not_finite else unusable_baseline
+        _write_validation(folder, validation)
+        _bless(blessing, validation.validation_ok)
+    if unusable_baseline:
+        logging.warning("The latest blessed model is not compared with: %s", unusable_baseline)
+        blessing.set_string_custom_property(UNUSABLE_BASELINE, unusable_baseline)
 
 
 def _read_config(exec_properties: dict[str, Any]) -> tfma.EvalConfig:
@@ -124,9 +109,8 @@ def _with_extractors(exec_properties: dict[str, Any]) -> tuple[dict[str, Any], c
     """Returns parameters with our extractors, and the context to evaluate in."""
     if _has_own_code(exec_properties):
         return exec_properties, contextlib.nullcontext()
+    exec_properties = {**exec_properties, standard_component_specs.MODULE_PATH_KEY: extractors.__name__}
     in_batches = batches.can_batch(_read_config(exec_properties))
-    module = batch_extractors if in_batches else extractors
-    exec_properties = {**exec_properties, standard_component_specs.MODULE_PATH_KEY: module.__name__}
     return exec_properties, batches.computing() if in_batches else contextlib.nullcontext()
 
 

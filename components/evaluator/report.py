@@ -11,28 +11,23 @@ from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifact_types, artifacts, page
-from tfx_distribute.components.report.data import VERDICTS, Report
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE, VERDICTS, Report
 
 HTML, METRICS, CLASSIFICATION_METRICS = "html", "metrics", "classification_metrics"
 STATISTICS, ANOMALIES, MODEL_RUN, TRIALS = "statistics", "anomalies", "model_run", "tuner_results"
 
 
-def write(
-    title: str,
-    inputs: Mapping[str, list[types.Artifact]],
-    outputs: Mapping[str, list[types.Artifact]],
-    blessed: bool | None,
-    unusable_baseline: str,
-) -> None:
+def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mapping[str, list[types.Artifact]]) -> None:
     """Writes the page, and the metrics as properties of artifacts.
 
-    The evaluation among the outputs is complete. `blessed` is None without thresholds,
-    and `unusable_baseline` is empty if the baseline is compared with.
+    The evaluation and the blessing among the outputs are complete.
     """
 
     def uri(kind: Mapping[str, list[types.Artifact]], name: str) -> str:
         return str(kind[name][0].uri) if kind.get(name) else ""
 
+    (blessing,) = outputs[standard_component_specs.BLESSING_KEY]
+    verdict = read_properties(blessing)
     search = read_properties(inputs[TRIALS][0]) if inputs.get(TRIALS) else {}
     sources = artifacts.Sources(
         statistics=uri(inputs, STATISTICS),
@@ -40,8 +35,8 @@ def write(
         model_run=uri(inputs, MODEL_RUN),
         evaluation=uri(outputs, standard_component_specs.EVALUATION_KEY),
         trials=uri(inputs, TRIALS),
-        blessed=blessed,
-        unusable_baseline=unusable_baseline,
+        blessed=bool(verdict["blessed"]) if "blessed" in verdict else None,
+        unusable_baseline=verdict.get(UNUSABLE_BASELINE, ""),
         search=search,
     )
     model = inputs.get(standard_component_specs.MODEL_KEY)
@@ -59,7 +54,6 @@ def write(
         file.write(page.render(report))
     if report.evaluation is None:
         return
-    (blessing,) = outputs[standard_component_specs.BLESSING_KEY]
     blessing.set_string_custom_property(VERDICTS, json.dumps(report.evaluation.describe_thresholds()))
     (metrics,), (classification,) = outputs[METRICS], outputs[CLASSIFICATION_METRICS]
     for name, value in artifact_types.to_metrics(report.evaluation).items():

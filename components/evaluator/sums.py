@@ -2,7 +2,8 @@
 
 Each function adds what the combiner's `add_input` adds up for the examples one by one,
 and returns the accumulator. It returns NotImplemented for batches that it is not made
-for, such as labels out of range; TFMA then adds them, or raises its error.
+for, such as labels out of range; TFMA then adds them, or raises its error. Those of
+`_OF_PAIRS` get a label, a prediction and a weight for each class of each example.
 """
 
 from collections.abc import Callable
@@ -38,26 +39,23 @@ def can_add(combiner: Any) -> bool:
     key = getattr(combiner, "_key", None) or getattr(combiner, "_metric_key", None)
     is_of_top_k = bool(key and key.sub_key and key.sub_key.class_id is None)
     # Of these, only Keras metrics have a `_sub_key`.
-    options = ("_aggregation_type", "_class_weights", "_sub_key")
+    options = ("_aggregation_type", "_class_weights", "_sub_key", "_example_id_key")
     has_options = is_of_top_k or any(getattr(combiner, option, None) for option in options)
-    return type(combiner).__name__ in ADDERS and not has_options
+    plain = metric_util.to_label_prediction_example_weight
+    is_plain = getattr(combiner, "_extract_label_prediction_and_weight", plain) is plain
+    return type(combiner).__name__ in {**_OF_PAIRS, **_OF_BATCHES} and is_plain and not has_options
 
 
 def add(combiner: Any, accumulator: Any, batch: Batch) -> Any:
-    """Adds a batch to an accumulator, which may be changed, and returns the result.
+    """Adds a batch to an accumulator of a combiner for which `can_add` returns True."""
+    name = type(combiner).__name__
+    if name in _OF_BATCHES:
+        return _OF_BATCHES[name](combiner, accumulator, batch)
+    pairs = _pairs(combiner, batch)
+    return NotImplemented if pairs is None else _OF_PAIRS[name](combiner, accumulator, *pairs)
 
-    The combiner is one for which `can_add` returns True, and the batch has at least one
-    example. Returns NotImplemented if examples have to be added one by one.
-    """
-    return ADDERS[type(combiner).__name__](combiner, accumulator, batch)
 
-
-def _add_to_histogram(combiner: Any, accumulator: dict[int, Any], batch: Batch) -> Any:
-    pairs = _pairs(combiner, combiner._key, batch)
-    if pairs is not None and combiner._fractional_labels:
-        pairs = _split_fractions(*pairs)
-    if pairs is None:
-        return NotImplemented
+def _add_to_histogram(combiner: Any, accumulator: dict[int, Any], *pairs: np.ndarray) -> Any:
     labels, predictions, weights = (values.astype(np.float64) for values in pairs)
     position = ((predictions if combiner._prediction_based_bucketing else labels) - combiner._left) / combiner._range
     if np.isnan(position).any():
@@ -73,13 +71,7 @@ def _add_to_histogram(combiner: Any, accumulator: dict[int, Any], batch: Batch) 
     return accumulator
 
 
-def _add_to_matrices(combiner: Any, accumulator: Any, batch: Batch) -> Any:
-    is_plain = combiner._extract_label_prediction_and_weight is metric_util.to_label_prediction_example_weight
-    pairs = _pairs(combiner, combiner._key, batch) if is_plain and not combiner._example_id_key else None
-    if pairs is not None and combiner._enable_fractional_labels:
-        pairs = _split_fractions(*pairs)
-    if pairs is None:
-        return NotImplemented
+def _add_to_matrices(combiner: Any, accumulator: Any, *pairs: np.ndarray) -> Any:
     labels, predictions, weights = (values.astype(np.float64) for values in pairs)
     matrices = combiner._binary_confusion_matrices
     entries = matrices.extract_output({})  # an empty one for each threshold
@@ -93,22 +85,14 @@ def _add_to_matrices(combiner: Any, accumulator: Any, batch: Batch) -> Any:
     return matrices.merge_accumulators([accumulator, entries])
 
 
-def _add_to_means(combiner: Any, accumulator: Any, batch: Batch) -> Any:
-    pairs = _pairs(combiner, combiner._key, batch)
-    if pairs is None:
-        return NotImplemented
-    labels, predictions, weights = pairs
+def _add_to_means(combiner: Any, accumulator: Any, labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray) -> Any:
     accumulator.total_weighted_labels += float(labels @ weights)
     accumulator.total_weighted_predictions += float(predictions @ weights)
     accumulator.total_weighted_examples += float(weights.sum())
     return accumulator
 
 
-def _add_errors(combiner: Any, accumulator: Any, batch: Batch) -> Any:
-    pairs = _pairs(combiner, combiner._metric_key, batch)
-    if pairs is None:
-        return NotImplemented
-    labels, predictions, weights = pairs
+def _add_errors(combiner: Any, accumulator: Any, labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray) -> Any:
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = _ERRORS[type(combiner).__name__](labels, predictions).astype(np.float64)
     counts = ~np.isnan(errors)
@@ -143,10 +127,9 @@ def _add_to_count(combiner: Any, accumulator: float, batch: Batch) -> Any:
 
 
 def _add_to_class_matrix(combiner: Any, accumulator: Any, batch: Batch) -> Any:
-    is_plain = combiner._extract_label_prediction_and_weight is metric_util.to_label_prediction_example_weight
     labels, predictions, weights = _read(combiner, batch, combiner._key.model_name, combiner._key.output_name)
     shapes = {labels.ndim, predictions.ndim, weights.ndim}
-    if not is_plain or len(combiner._thresholds) > 1 or shapes != {2} or weights.shape[1] > 1 or predictions.shape[1] == 1:
+    if len(combiner._thresholds) > 1 or shapes != {2} or weights.shape[1] > 1 or predictions.shape[1] == 1:
         return NotImplemented
     (threshold,) = combiner._thresholds
     actual = labels[:, 0].astype(int) if labels.shape[1] == 1 else labels.argmax(axis=1)
@@ -180,11 +163,9 @@ def _read(combiner: Any, batch: Batch, model: str, output: str, sub_key: Any = N
     return labels, predictions, weights.reshape(1, 1) if weights.ndim == 1 else weights
 
 
-def _pairs(combiner: Any, key: Any, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Returns a label, a prediction and a weight for each class of each example.
-
-    None if they do not pair up.
-    """
+def _pairs(combiner: Any, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Returns labels, predictions and weights; None if they do not pair up."""
+    key = getattr(combiner, "_key", None) or combiner._metric_key
     labels, predictions, weights = _read(combiner, batch, key.model_name, key.output_name, key.sub_key)
     if predictions.ndim != 2 or labels.ndim != 2 or weights.ndim != 2 or weights.shape[1] not in (1, predictions.shape[1]):
         return None
@@ -192,7 +173,10 @@ def _pairs(combiner: Any, key: Any, batch: Batch) -> tuple[np.ndarray, np.ndarra
         labels = metric_util.one_hot(labels, predictions)
     if labels.shape != predictions.shape:
         return None
-    return labels.ravel(), predictions.ravel(), np.broadcast_to(weights, predictions.shape).ravel().astype(np.float64)
+    weights = np.broadcast_to(weights, predictions.shape).ravel().astype(np.float64)
+    is_fractional = any(getattr(combiner, option, False) for option in ("_fractional_labels", "_enable_fractional_labels"))
+    pairs = labels.ravel(), predictions.ravel(), weights
+    return _split_fractions(*pairs) if is_fractional else pairs
 
 
 def _split_fractions(
@@ -221,12 +205,14 @@ _ERRORS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "_MeanSquaredLogarithmicErrorCombiner": lambda labels, predictions: (np.log(labels + 1) - np.log(predictions + 1)) ** 2,
 }
 # By name: a version of TFMA without one of these classes adds its examples one by one.
-ADDERS: dict[str, Callable[[Any, Any, Batch], Any]] = {
+_OF_PAIRS: dict[str, Callable[..., Any]] = {
     "_CalibrationHistogramCombiner": _add_to_histogram,
     "_BinaryConfusionMatrixCombiner": _add_to_matrices,
     "_WeightedLabelsPredictionsExamplesCombiner": _add_to_means,
+    **dict.fromkeys(_ERRORS, _add_errors),
+}
+_OF_BATCHES: dict[str, Callable[[Any, Any, Batch], Any]] = {
     "_CompilableMetricsCombiner": _add_to_keras_metrics,
     "_ExampleCountCombiner": _add_to_count,
     "_MultiClassConfusionMatrixCombiner": _add_to_class_matrix,
-    **dict.fromkeys(_ERRORS, _add_errors),
 }

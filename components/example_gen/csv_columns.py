@@ -38,13 +38,7 @@ Types = Mapping[str, ColumnType]
 
 
 def read_types(file: str, number: int, num_parts: int) -> Types:
-    """Infers the types of columns from every `num_parts`-th block of a file.
-
-    The first of them is block `number`, counted from 0.
-
-    Raises:
-      DataError: The file cannot be read. The message names the line.
-    """
+    """Infers the types of columns from every `num_parts`-th block of a file."""
     types: dict[str, ColumnType] = {}
     for block in itertools.islice(_blocks(file), number, None, num_parts):
         for name, cells in block.columns().items():
@@ -63,8 +57,7 @@ def as_in_schema(types: Types, schema: Mapping[str, str]) -> Types:
     """Returns the types of columns, where possible those of a curated schema.
 
     So a column of floats stays one on a day of whole numbers, and postal codes are
-    texts. What does not fit is left to ExampleValidator. `types` are those of
-    `merge_types`; the schema has `INT`, `FLOAT` or `BYTES` by the name of a column.
+    texts. What does not fit is left to ExampleValidator.
     """
     wanted = {"INT": ColumnType.INT, "FLOAT": ColumnType.FLOAT, "BYTES": ColumnType.STRING}
     return {name: max(found, wanted.get(schema.get(name, ""), found)) for name, found in types.items()}
@@ -73,11 +66,7 @@ def as_in_schema(types: Types, schema: Mapping[str, str]) -> Types:
 def read(file: str, number: int, num_parts: int, types: Types) -> Iterator[pa.RecordBatch]:
     """Reads every `num_parts`-th block of a file as lists of int64, float32 or bytes.
 
-    An empty cell becomes an empty list: it has a type but no value, as in TFX. The
-    arguments are those of `read_types`, and what it returned for all files.
-
-    Raises:
-      DataError: A number does not fit. The message names file and column.
+    An empty cell becomes an empty list: it has a type but no value, as in TFX.
     """
     for block in itertools.islice(_blocks(file), number, None, num_parts):
         rows = pa.RecordBatch.from_pydict(block.columns())

@@ -21,22 +21,7 @@ Row = tuple[int, list[str]]  # the line that a row starts on, from 1, and its ce
 
 
 def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
-    """Reads a CSV file.
-
-    ```python
-    with open("a.csv", "rb") as stream:
-        columns, rows = read(stream, "a.csv")
-        for line, cells in rows:
-            ...
-    ```
-
-    Returns:
-      The column names, and an iterator over the rows. Each row has one cell per column.
-
-    Raises:
-      DataError: The header cannot be read, or, from the iterator, a row. The message
-        names file and line.
-    """
+    """Returns the column names of a CSV file, and its rows, of as many cells."""
     rows = _rows(stream, file, 1)
     line, columns = next(rows, (0, []))
     if not columns:
@@ -46,21 +31,12 @@ def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
 
 
 def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -> Iterator[Row]:
-    """Reads rows of `width` cells from the lines of a file, starting with `first_line`.
-
-    Raises:
-      DataError: From the iterator; a row cannot be read.
-    """
+    """Reads rows of `width` cells from the lines of a file from `first_line` on."""
     return _check_widths(_rows(stream, file, first_line), width, file)
 
 
 def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
-    """Returns the column names of the files of a split.
-
-    Raises:
-      DataError: A header cannot be read; or two files differ, unless they may, or have
-        no column in common.
-    """
+    """Returns the column names of files, which are the same unless they may differ."""
     first: list[str] = []
     for file in files:
         with open_file(file) as stream:

@@ -20,7 +20,6 @@ import apache_beam as beam
 import pyarrow as pa
 import tensorflow as tf
 from absl import logging
-from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx import types
 from tfx.components.example_gen import utils
 from tfx.components.util import examples_utils
@@ -29,8 +28,8 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
+from tfx_distribute.components import example_encoder
 from tfx_distribute.components.beam import parts as beam_parts
-from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen import csv_columns, formats, require, spans
 from tfx_distribute.components.example_gen.data_files import choose_spans, read_column_types
 from tfx_distribute.components.example_gen.names import FORMAT, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
@@ -98,7 +97,6 @@ def _write(
     part: _Part, splits: _Splits, required: Sequence[str], data_format: formats.Format, *types: Any
 ) -> require.Counts:
     """Writes the examples of a part as one file in each split, and counts them."""
-    encoder = Encoder(schema_pb2.Schema())
     counts, kept = require.Counts(), [0] * len(splits.names)
     # Written elsewhere first: a failed attempt leaves nothing that looks like examples.
     partial = [os.path.join(splits.partial, uuid.uuid4().hex) for _ in splits.folders]
@@ -107,7 +105,7 @@ def _write(
         for file in part.files:
             for batch in data_format.read(file, part.number, part.num_parts, *types):
                 batch = require.select(batch, required, counts)
-                for example in encoder.encode(batch) if isinstance(batch, pa.RecordBatch) else batch:
+                for example in example_encoder.encode(batch) if isinstance(batch, pa.RecordBatch) else batch:
                     split = splits.assign(example)
                     writers[split].write(example)
                     kept[split] += 1

@@ -3,6 +3,7 @@
 Readers are imported when they are needed, so that `validate` can use this.
 """
 
+import importlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -22,17 +23,19 @@ _TABLE_LOGS = {
 
 
 class Format:
-    """A format of data files."""
+    """A format of data files.
+
+    Attributes:
+      reader: Module whose `read` reads them.
+    """
+
+    reader = "records"
 
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         """Returns what is divided among processes: the data files of a split, sorted.
 
         `path` is a file or a folder. `pattern` is `*` for all data files of the folder;
         anything else is the name of one file, taken literally.
-
-        Raises:
-          DataError: There are no data files, the folder has subfolders, or it is a
-            table with a log.
         """
         if pattern != ALL_FILES:
             file = os.path.join(path, pattern)
@@ -65,12 +68,8 @@ class Format:
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str] | None:
         """Checks that files go together, and returns the names of their columns.
 
-        `splits` are what `list_files` returns. With `may_differ`, some files may lack
-        columns of others. Returns the columns that all splits have; None if only the
-        examples tell.
-
-        Raises:
-          DataError: Files cannot be read, or do not go together.
+        With `may_differ`, some files may lack columns of others. Returns the columns
+        that all splits have; None if only the examples tell.
         """
         return None
 
@@ -80,40 +79,30 @@ class Format:
         Yields record batches, or lists of tf.Examples. `types` are those of the cells,
         see `csv_columns`.
         """
-        raise NotImplementedError
+        module = importlib.import_module(f"tfx_distribute.components.example_gen.{self.reader}")
+        yield from module.read(file, number, num_parts, *types)
 
 
 class _Csv(Format):
+    reader = "csv_columns"
+
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         return _in_all([csv_rows.list_columns(listed, may_differ) for listed in splits])
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import csv_columns
-
-        return csv_columns.read(file, number, num_parts, *types)
-
 
 class _Parquet(Format):
+    reader = "parquet_columns"
+
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         from tfx_distribute.components.example_gen import parquet_columns
 
         return list(parquet_columns.inspect([*itertools.chain(*splits)], may_differ))
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import parquet_columns
-
-        return parquet_columns.read(file, number, num_parts)
-
-
-class _TfRecord(Format):
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import records
-
-        return records.read(file, number, num_parts)
-
 
 class _Images(Format):
     """Folders of images: `list_files` returns the folder of a split."""
+
+    reader = "images"
 
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         return [path if pattern == ALL_FILES else os.path.join(path, pattern)]
@@ -125,16 +114,11 @@ class _Images(Format):
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         return _in_all([image_files.check(folder) for folder in itertools.chain(*splits)])
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        from tfx_distribute.components.example_gen import images
-
-        return images.read(file, number, num_parts)
-
 
 def _in_all(columns: Sequence[Sequence[str]]) -> list[str]:
     """Returns the names that every split or folder has, in the order of the first."""
     return [name for name in columns[0] if all(name in others for others in columns)]
 
 
-FORMATS: dict[str, Format] = {"csv": _Csv(), "parquet": _Parquet(), "tfrecord": _TfRecord(), "images": _Images()}
+FORMATS: dict[str, Format] = {"csv": _Csv(), "parquet": _Parquet(), "tfrecord": Format(), "images": _Images()}
 """Key in a pipeline file -> format."""

@@ -18,13 +18,7 @@ _ADVICE = f"write a folder that holds a folder for each class, or a {METADATA} w
 
 
 def list_files(folder: str) -> list[str]:
-    """Returns the relative paths of all images and of `metadata.csv`, sorted.
-
-    Hidden files and folders are left out.
-
-    Raises:
-      DataError: The folder is missing, or holds files that are not images.
-    """
+    """Returns the relative paths of all images and of `metadata.csv`, sorted."""
     if not files.is_folder(folder):
         raise DataError(f"{folder} is not a folder, or is not there; {_ADVICE}")
     found, folders = [], [""]
@@ -47,14 +41,7 @@ def list_files(folder: str) -> list[str]:
 
 
 def check(folder: str) -> list[str]:
-    """Checks that each image has a class, or a row of the table.
-
-    Returns the names of the features.
-
-    Raises:
-      DataError: An image has neither, there is only one class, or the table cannot be
-        read.
-    """
+    """Checks that each image has a class or a row; returns the features' names."""
     listed = list_files(folder)
     images = {file for file in listed if file != METADATA}
     if METADATA in listed:

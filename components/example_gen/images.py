@@ -28,11 +28,7 @@ _SCAN = b"\xff\xda"  # of a JPEG file; a thumbnail before the last one has an en
 
 
 def read(folder: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
-    """Reads every `num_parts`-th image of a folder, starting with `number`.
-
-    Raises:
-      DataError: A file is not an image.
-    """
+    """Reads every `num_parts`-th image of a folder, starting with `number`."""
     rows = _read_rows(folder)
     rows = rows.take(pa.array(range(number, rows.num_rows, num_parts), pa.int64()))
     files = rows.column(rows.schema.get_field_index(FILE_NAME)).flatten().to_pylist()

@@ -30,10 +30,9 @@ class DifferentColumnsError(DataError):
 
 
 def describe_examples(properties: Mapping[str, object]) -> dict[str, str]:
-    """Describes the spans of examples, and how many were left out.
+    """Describes, by title, the spans of examples and how many were left out, if any.
 
-    `properties` are the custom properties of the artifact. Returns title -> description
-    of those that it has.
+    `properties` are the custom properties of the artifact.
     """
     return {shown: str(properties[name]) for name, shown in _SHOWN.items() if properties.get(name)}
 

@@ -26,12 +26,7 @@ _BATCH_ROWS, _BATCH_BYTES = 10_000, 4 << 20
 
 
 def inspect(files: Sequence[str], may_differ: bool = False) -> dict[str, str]:
-    """Returns how the columns of files arrive in examples, see `describe_columns`.
-
-    Raises:
-      DataError: A file is not Parquet, a column cannot be converted or is of two kinds,
-        there are no rows; or two files have other columns, unless they may.
-    """
+    """Returns how the columns of files arrive in examples, see `describe_columns`."""
     first: dict[str, str] = {}
     num_rows = 0
     for file in files:
@@ -51,11 +46,7 @@ def inspect(files: Sequence[str], may_differ: bool = False) -> dict[str, str]:
 
 
 def read(file: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
-    """Reads every `num_parts`-th row group of a file, starting with `number`.
-
-    Raises:
-      DataError: The file is damaged, or a value does not fit.
-    """
+    """Reads every `num_parts`-th row group of a file, starting with `number`."""
     with open_file(file) as stream:
         content = _open(stream, file)
         for group in range(number, content.num_row_groups, num_parts):
@@ -80,13 +71,8 @@ def _open(stream: Any, file: str) -> parquet.ParquetFile:
 def describe_columns(schema: pa.Schema, file: str) -> dict[str, str]:
     """Describes how each column arrives in examples.
 
-    Returns:
-      Column name -> `integer`, `float`, `bytes` or `nothing`; for moments and
-      durations, which become integers, pyarrow's name, such as `timestamp[us]`.
-
-    Raises:
-      DataError: A column cannot be converted, two have the same name, or one is an
-        unnamed pandas index. The message names file and column.
+    The values are `integer`, `float`, `bytes` or `nothing`; for moments and durations,
+    which become integers, pyarrow's name, such as `timestamp[us]`.
     """
     columns: dict[str, str] = {}
     for field in schema:
@@ -122,9 +108,6 @@ def to_features(batch: pa.RecordBatch, file: str) -> pa.RecordBatch:
     """Converts a record batch to lists of int64, float32 or bytes.
 
     A null or an empty list becomes a null list, and a single value a list of one.
-
-    Raises:
-      DataError: A value does not fit. The message names file and column.
     """
     arrays = []
     for name, array in zip(batch.schema.names, batch.columns, strict=True):

@@ -12,11 +12,7 @@ from tfx_distribute.trainer_module.errors import DataError
 
 
 def read(file: str, number: int, num_parts: int) -> Iterator[list[bytes]]:
-    """Reads every `num_parts`-th record of a TFRecord file, in batches.
-
-    Raises:
-      DataError: The file is damaged, or its first record is not a tf.Example.
-    """
+    """Reads every `num_parts`-th record of a TFRecord file, in batches."""
     return to_batches(itertools.islice(_scan(file), number, None, num_parts))
 
 
@@ -30,11 +26,7 @@ def _scan(file: str) -> Iterator[bytes]:
 
 
 def _check_is_example(record: bytes, file: str) -> None:
-    """Parses a record strictly: protobuf accepts bytes that it reads only in part.
-
-    Raises:
-      DataError: The record is e.g. text or a tf.SequenceExample.
-    """
+    """Parses a record strictly: protobuf accepts bytes that it reads only in part."""
     example = tf.train.Example()
     try:
         # With protobuf 3; later ones refuse these.

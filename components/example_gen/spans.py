@@ -23,7 +23,7 @@ SCHEDULED = "scheduled"
 """Name of the last span that had ended at the scheduled time of a run."""
 
 _FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)(?::(\d+))?\}")
-_DATE = ("YYYY", "MM", "DD")
+_SPANS = (["DD", "MM", "YYYY"], ["DD", "HH", "MM", "YYYY"], ["SPAN"])
 _DIGITS = {"YYYY": "4", "MM": "2", "DD": "2", "HH": "2"}
 _EPOCH = datetime(1970, 1, 1)
 _SHOWN = 5
@@ -73,12 +73,7 @@ class Chosen:
     missing: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Returns the spans in one line; empty for a path without fields.
-
-        Example:
-          >>> Chosen(("/d/1", "/d/3"), ("1", "3"), ("2",)).describe()
-          '1 to 3 (2 spans), without 2'
-        """
+        """Returns the spans in one line; empty for a path without fields."""
         if not self.names:
             return ""
         one = self.names[0] if len(self.names) == 1 else f"{self.names[0]} to {self.names[-1]} ({len(self.names)} spans)"
@@ -99,19 +94,12 @@ def before_fields(path: str) -> str:
 
 def check_pattern(path: str) -> None:
     """Raises a ConfigurationError if the fields of a path do not identify a span."""
-    fields = [match[1] for match in _FIELD.finditer(path)]
-    if len(set(fields)) < len(fields):
-        raise ConfigurationError(f"{path}: has a field twice; write each once")
-    dates = [field for field in fields if field in (*_DATE, "HH")]
-    if any(match[2] for match in _FIELD.finditer(path) if match[1] in _DIGITS):
-        raise ConfigurationError(f"{path}: the fields of a date have no width; write e.g. {{MM}}")
-    if "SPAN" in fields and dates:
-        raise ConfigurationError(f"{path}: has {{SPAN}} and a date; write one of them")
-    if "SPAN" not in fields and set(_DATE) - set(dates):
-        found = ", ".join(f"{{{field}}}" for field in fields)
+    fields = [match[1] for match in _FIELD.finditer(path) if match[1] != "VERSION"]
+    has_width = any(match[2] for match in _FIELD.finditer(path) if match[1] in _DIGITS)
+    if sorted(fields) not in _SPANS or has_width:
         raise ConfigurationError(
-            f"{path}: has {found}, which is not a date; write {{YYYY}}, {{MM}} and {{DD}}, "
-            "and {HH} for hours, or {SPAN} for a number"
+            f"{path}: its fields are not a span; write {{YYYY}}, {{MM}} and {{DD}}, each once and without a width, "
+            "and {HH} for hours; or {SPAN} for a number"
         )
 
 
@@ -143,12 +131,7 @@ def find_zone(name: str) -> zoneinfo.ZoneInfo:
 
 
 def parse_last(path: str, window: Window) -> int | None:
-    """Returns the number of a window's last span; None for the newest.
-
-    Raises:
-      ConfigurationError: It is not a span of this pattern, or the scheduled time is not
-        known.
-    """
+    """Returns the number of a window's last span; None for the newest."""
     if window.last != SCHEDULED:
         return parse(path, window.last) if window.last else None
     if "{SPAN" in path:
@@ -175,14 +158,7 @@ def name_of(path: str, number: int) -> str:
 
 
 def choose(path: str, window: Window) -> Chosen:
-    """Finds the data of a window.
-
-    A path without fields is returned as it is.
-
-    Raises:
-      ConfigurationError: The pattern or the last span is not valid.
-      DataError: A span is missing.
-    """
+    """Finds the data of a window; a path without fields is returned as it is."""
     if not has_fields(path):
         return Chosen((path,))
     check_pattern(path)

@@ -40,18 +40,8 @@ class Executor(executor.Executor):
         """Validates each split.
 
         The anomalies of a split are written next to its statistics, with which the next
-        run compares its own.
-
-        The inputs are statistics, schema and, from the last run that was not stopped,
-        `baseline`; the output is anomalies.
-
-        Returns:
-          The anomalies. If they stop the run, a result with the code `STOPPED` and a
-          message, and TFX makes the node fail; the anomalies are then in a folder next
-          to the artifact's.
-
-        Raises:
-          ConfigurationError: A split has no examples.
+        run compares its own. If they stop the run, the result has the code `STOPPED`,
+        TFX makes the node fail, and they are in a folder next to the artifact's.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         rules = rules_lib.ValidationRules.from_json(exec_properties[names.RULES])

@@ -55,12 +55,7 @@ class ValidationRules:
         return cls(**json.loads(text))
 
     def stops(self, feature: str, kind: int) -> bool:
-        """Returns True if an anomaly stops a run.
-
-        Args:
-          feature: The feature's name; empty for all examples.
-          kind: Its number in `AnomalyInfo.Type`.
-        """
+        """Returns True if an anomaly of a feature, or of all examples, stops a run."""
         if kind in COMPARED:
             return True
         action = self.anomalies.get(feature) or self.anomalies.get(ALL_FEATURES)

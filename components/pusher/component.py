@@ -1,16 +1,9 @@
 """Defines the Pusher: TFX's, with pushes that servers see whole or not at all."""
 
-import functools
-from typing import Any
-
 from tfx.components.pusher import component
 from tfx.dsl.components.base import executor_spec
-from tfx.proto import pusher_pb2
-from tfx.types import standard_component_specs
-from tfx.utils import proto_utils
 
 from tfx_distribute.components.pusher import executor
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 class Pusher(component.Pusher):
@@ -39,23 +32,3 @@ class Pusher(component.Pusher):
     """
 
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
-
-    @functools.wraps(component.Pusher.__init__)  # type: ignore[misc]  # TFX is not typed
-    def __init__(self, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        # Other executors may push elsewhere.
-        if getattr(self.executor_spec, "executor_class", None) is executor.Executor:
-            _check_destination(self.exec_properties.get(standard_component_specs.PUSH_DESTINATION_KEY))
-            executor.read_keep(self.exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY))
-
-
-def _check_destination(destination: Any) -> None:
-    """Checks that a destination names a folder, unless only a run knows it."""
-    if destination is not None and not isinstance(destination, str):
-        return
-    parsed = proto_utils.json_to_proto(destination or "{}", pusher_pb2.PushDestination())
-    if not parsed.filesystem.base_directory:
-        raise ConfigurationError(
-            "push_destination: it names no folder; write push_destination=proto.PushDestination("
-            'filesystem=proto.PushDestination.Filesystem(base_directory="..."))'
-        )

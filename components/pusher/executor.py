@@ -11,21 +11,8 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, proto_utils
 
 from tfx_distribute.components.pusher import publishing, versions
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 KEEP = "keep"  # key of the Pusher's `custom_config`
-
-
-def read_keep(custom_config: str | None) -> int | None:
-    """Returns how many versions stay in the folder; None for all.
-
-    Raises:
-      ConfigurationError: It is not a positive integer.
-    """
-    keep = (json_utils.loads(custom_config or "null") or {}).get(KEEP)
-    if keep is not None and (not isinstance(keep, int) or keep < 1):
-        raise ConfigurationError(f"custom_config: {KEEP} is {keep!r}; write the number of versions to keep, at least 1")
-    return keep
 
 
 class Executor(executor.Executor):
@@ -37,22 +24,14 @@ class Executor(executor.Executor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Publishes the model if it is blessed and not served already.
-
-        The inputs are model and, if the pipeline has them, model_blessing and
-        infra_blessing; the output is pushed_model. The parameter `push_destination`
-        names the folder, `custom_config` the number of versions to keep.
-
-        Raises:
-          PushError: The model cannot be copied; existing versions are unchanged.
-        """
+        """Publishes the model if it is blessed and not served already."""
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed_model = artifact_utils.get_single_instance(output_dict[standard_component_specs.PUSHED_MODEL_KEY])
-        if not self.CheckBlessing(input_dict):
-            self._MarkNotPushed(pushed_model)
-            return
-        if _is_withdrawn(input_dict):
+        models = input_dict.get(standard_component_specs.MODEL_KEY, [])
+        is_withdrawn = any(model.get_int_custom_property(versions.WITHDRAWN) for model in models)
+        if is_withdrawn:
             logging.warning("The model is not pushed: a rollback has withdrawn it, see `tfx-distribute models list`")
+        if is_withdrawn or not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed_model)
             return
         model = self.GetModelPath(input_dict)
@@ -68,11 +47,7 @@ class Executor(executor.Executor):
             logging.info("Pushed %s to %s as version %s", model, folder, version)
         else:
             logging.info("%s is in %s already, as version %s", model, folder, version)
-        if keep := read_keep(exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)):
+        custom_config = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
+        if keep := (json_utils.loads(custom_config or "null") or {}).get(KEEP):
             publishing.keep_newest(folder, keep)
         self._MarkPushed(pushed_model, pushed_destination=os.path.join(folder, version), pushed_version=version)
-
-
-def _is_withdrawn(input_dict: dict[str, list[types.Artifact]]) -> bool:
-    models = input_dict.get(standard_component_specs.MODEL_KEY, [])
-    return any(model.get_int_custom_property(versions.WITHDRAWN) for model in models)

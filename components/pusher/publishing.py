@@ -38,20 +38,10 @@ class PushError(TfxDistributeError, RuntimeError):
 
 
 def publish(model: str, folder: str) -> str:
-    """Copies a model into a new version folder.
+    """Copies a model into a new version folder in `folder`, and returns its name.
 
-    ```python
-    version = publish("/runs/Trainer/model/7/Format-Serving", "/serving/digits")
-    ```
-
-    If `folder` is missing, it is created.
-
-    Returns:
-      The name of the version's folder in `folder`: the time in seconds since 1970, or
-      one more than the highest existing version, whichever is greater.
-
-    Raises:
-      PushError: The model cannot be read, or the folder cannot be written to.
+    That is the time in seconds since 1970, or one more than the highest existing
+    version, whichever is greater.
     """
     with explaining_errors(folder):
         if not fileio.isdir(model) or not fileio.listdir(model):
@@ -63,17 +53,10 @@ def publish(model: str, folder: str) -> str:
 
 
 def find_served(model: str, folder: str) -> str | None:
-    """Returns the version that servers load, if it is this model.
+    """Returns the version that servers load, if it is this model; else None.
 
     A push that was repeated, or killed after its end, would only make servers load the
     same model again.
-
-    Returns:
-      The name of the version's folder in `folder`; None if there is no version, or the
-      highest one has other files.
-
-    Raises:
-      PushError: A file cannot be read.
     """
     with explaining_errors(folder):
         served = versions.find_newest(_list_names(folder))

@@ -8,14 +8,7 @@ WITHDRAWN = "withdrawn"
 
 
 def find_newest(names: Iterable[str]) -> str | None:
-    """Returns the version that servers load from a folder; None if there is none.
-
-    ```python
-    find_newest(["1795319702", "7", ".pushing-5"])  # "1795319702"
-    ```
-
-    Other names in the folder are ignored.
-    """
+    """Returns the version that servers load from a folder; None if there is none."""
     return max(find_all(names), key=int, default=None)
 
 

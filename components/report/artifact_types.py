@@ -6,7 +6,6 @@ frontend/src/components/viewers/MetricsVisualizations.tsx.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfx.types import artifact
@@ -61,22 +60,17 @@ def to_metrics(evaluation: Evaluation) -> dict[str, float]:
 
 
 def to_classification_metrics(evaluation: Evaluation) -> dict[str, Any]:
-    """Returns the metadata of `ClassificationMetrics`; empty without such plots."""
+    """Returns the metadata of `ClassificationMetrics` as kfp writes it."""
     metadata: dict[str, Any] = {}
     classes, rows = evaluation.confusion
     if classes and len(classes) <= MAX_CLASSES:
-        metadata["confusionMatrix"] = to_confusion_matrix(classes, rows)
+        metadata["confusionMatrix"] = {
+            "annotationSpecs": [{"displayName": name} for name in classes],
+            "rows": [{"row": list(row)} for row in rows],
+        }
     if evaluation.roc:
         metadata["confidenceMetrics"] = [
             {"confidenceThreshold": threshold, "falsePositiveRate": false_rate, "recall": true_rate}
             for threshold, false_rate, true_rate in evaluation.roc
         ]
     return metadata
-
-
-def to_confusion_matrix(classes: Sequence[str], rows: Sequence[Sequence[float]]) -> Mapping[str, Any]:
-    """Returns a confusion matrix as kfp's `log_confusion_matrix` writes it."""
-    return {
-        "annotationSpecs": [{"displayName": name} for name in classes],
-        "rows": [{"row": list(row)} for row in rows],
-    }

@@ -55,17 +55,10 @@ def read(sources: Sources) -> dict[str, Any]:
     records = _read("Training history", sources.model_run, history.read, missing)
     made, time_use = None, None
     if records is not None:
-        made = curves.from_history(records)
-        if made.metrics or made.throughput:
-            found = history.time_use(records)
-            time_use = found if found.processes else None
-        else:
-            made = curves.from_scalars(_read("Training curves", sources.model_run, curves.read_scalars, missing) or ())
-            missing.append(
-                "Throughput, and where the time went: the training has left TensorBoard logs only, as a run_fn does"
-                if made.metrics
-                else "Training curves: the training has left no history and no TensorBoard logs"
-            )
+        made, found = curves.from_history(records), history.time_use(records)
+        time_use = found if found.processes else None
+        if not (made.metrics or made.throughput):
+            missing.append("Training curves: the training has left no history; see its TensorBoard logs")
     parts = {
         "splits": splits,
         "anomalies": anomalies,

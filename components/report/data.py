@@ -112,7 +112,7 @@ class Curve:
 
     Attributes:
       series: What is measured: `train`, `validation`, or a process such as `worker 0`.
-      points: Pairs of a step, or epoch, and a value.
+      points: Pairs of a step and a value.
       attempt: Number of the try, from 0.
     """
 
@@ -127,12 +127,10 @@ class Curves:
     """The course of a training.
 
     Attributes:
-      unit: What the horizontal axis counts: `step` or `epoch`.
       throughput: Curves of examples per second of each process.
       restarts: Steps at which a later try continued.
     """
 
-    unit: str = "step"
     metrics: tuple[Curve, ...] = ()
     throughput: tuple[Curve, ...] = ()
     restarts: tuple[float, ...] = ()

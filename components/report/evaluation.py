@@ -18,10 +18,7 @@ MAX_ROC_POINTS = 100
 
 
 def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") -> Evaluation:
-    """Reads an evaluation from the folder of a ModelEvaluation artifact.
-
-    `blessed` and `unusable_baseline` are as in `Evaluation`.
-    """
+    """Reads an evaluation from the folder of a ModelEvaluation artifact."""
     config = tfma.load_eval_result(folder).config
     plots = [plot for plot in tfma.load_plots(folder) if not plot.slice_key.single_slice_keys]
     return dataclasses.replace(
@@ -70,11 +67,7 @@ def to_evaluation(
 
 
 def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
-    """Returns class names and counts, a row for each true class.
-
-    Takes the first plot of `MultiClassConfusionMatrixPlot` over all examples; without
-    one, the two classes of `ConfusionMatrixPlot` at a threshold of one half.
-    """
+    """Returns class names and counts, a row for each; of two classes, at one half."""
     for plot in _each_plot(plots):
         matrices = plot.multi_class_confusion_matrix_at_thresholds.matrices
         if matrices:

@@ -11,6 +11,7 @@ from tfx_distribute.components.report.data import Anomaly, Feature, Histogram, S
 
 STATISTICS_FILE, ANOMALIES_FILE = "FeatureStats.pb", "SchemaDiff.pb"
 MAX_TEXTS = 10  # the most frequent ones that a histogram has
+_NUMBERS = {"mean": "mean", "std": "std_dev", "min": "min", "median": "median", "max": "max", "zeros": "num_zeros"}
 _KINDS = {"INT": "int", "FLOAT": "float", "STRING": "text", "BYTES": "bytes", "STRUCT": "struct"}
 
 
@@ -73,14 +74,7 @@ def _to_feature(feature: statistics_pb2.FeatureNameStatistics, examples: int) ->
     histogram = None
     if feature.HasField("num_stats"):
         statistics = feature.num_stats
-        numbers = {
-            "mean": statistics.mean,
-            "std": statistics.std_dev,
-            "min": statistics.min,
-            "median": statistics.median,
-            "max": statistics.max,
-            "zeros": float(statistics.num_zeros),
-        }
+        numbers = {name: float(getattr(statistics, field)) for name, field in _NUMBERS.items()}
         nan = max((histogram.num_nan for histogram in statistics.histograms), default=0)
         if nan:
             numbers["nan"] = float(nan)

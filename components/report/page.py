@@ -1,6 +1,7 @@
 """Writes a report as one HTML page, which needs no network and no script."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,22 +13,31 @@ from markupsafe import Markup
 
 from tfx_distribute import __version__
 from tfx_distribute.components.report import plots
-from tfx_distribute.components.report.data import Curve, Feature, Report
+from tfx_distribute.components.report.data import Feature, Report
+from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
 
 MAX_FEATURES = 60  # whose distributions are drawn
 MAX_SLICES = 200  # those that do not meet a threshold come first
-MAX_ROWS = 500  # of trials and of numbers of curves
+MAX_ROWS = 500  # of trials
+MAX_CLASSES = 100  # of a confusion matrix
+MAX_TEXTS = 5  # of a feature, whose shares are drawn
 _TEMPLATES = Path(__file__).parent / "templates"
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
 _STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "nan", "unique")
 
 
 @dataclass(frozen=True)
 class _FeatureCard:
-    """A feature in all splits, as the page shows it."""
+    """A feature in all splits, as the page shows it.
+
+    Attributes:
+      bars: For a text, the number of each split and the text's share in it.
+    """
 
     name: str
     kind: str
     plot: plots.Plot | None
+    bars: Mapping[str, Sequence[tuple[int, float]]]
     splits: tuple[tuple[str, Feature], ...]
     statistics: tuple[str, ...]
 
@@ -48,31 +58,30 @@ def render(report: Report) -> str:
         finalize=_clean,
     )
     environment.filters.update(
-        number=format_number, duration=format_duration, time=format_time, change=format_change, svg=Markup, percent=_percent
+        number=format_number, duration=format_duration, time=format_time, change=format_change, percent=_percent
     )
-    evaluation, curves = report.evaluation, report.curves
+    curves, search = report.curves, report.search
     text: str = environment.get_template("report.html").render(
         report=report,
         version=__version__,
         style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
         facts=_list_facts(report),
         training=_list_training(report.training),
-        timeline=plots.draw_timeline(report.nodes),
+        begin=min((node.started for node in report.nodes), default=0.0),
+        end=max((node.started + (node.seconds or 0.0) for node in report.nodes), default=0.0),
         features=_make_cards(report),
+        split_colors=[(split.name, number % plots.NUM_COLORS) for number, split in enumerate(report.splits)],
         num_features=len({feature.name for split in report.splits for feature in split.features}),
-        metric_plots=[(plot, _list_ends(plot.title, curves.metrics)) for plot in plots.draw_metrics(curves)],
-        throughput=plots.draw_throughput(curves),
-        throughput_ends=_list_ends("examples per second", curves.throughput),
-        time_plot=plots.draw_time_use(report.time_use) if report.time_use else None,
-        confusion=plots.draw_confusion(*evaluation.confusion) if evaluation else None,
-        roc=plots.draw_roc(evaluation.roc) if evaluation else None,
-        trial_plots=plots.draw_trials(report.search) if report.search else [],
-        hparam_names=list(dict.fromkeys(name for trial in report.search.trials for name in trial.hparams))
-        if report.search
-        else [],
+        metric_plots=plots.plot_metrics(curves),
+        throughput=plots.plot_throughput(curves),
+        activities=_list_activities(report),
+        roc=plots.plot_roc(report.evaluation.roc) if report.evaluation else None,
+        trial_plots=plots.plot_trials(search) if search else [],
+        hparam_names=list(dict.fromkeys(name for trial in search.trials for name in trial.hparams)) if search else [],
         max_slices=MAX_SLICES,
         num_colors=plots.NUM_COLORS,
         max_rows=MAX_ROWS,
+        max_classes=MAX_CLASSES,
     )
     return text.lstrip()
 
@@ -119,7 +128,8 @@ def _percent(share: float) -> str:
 
 
 def _clean(value: Any) -> Any:
-    return plots.clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    """Replaces characters that HTML does not allow, or that hide other text."""
+    return _INVISIBLE.sub("\ufffd", value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _list_facts(report: Report) -> list[tuple[str, str, str]]:
@@ -138,10 +148,6 @@ def _list_facts(report: Report) -> list[tuple[str, str, str]]:
             facts.append(("replicas", format_number(replicas), ""))
     if training.get("train_steps"):
         facts.append(("steps", format_number(training["train_steps"]), ""))
-    latest = max((curve.attempt for curve in report.curves.throughput), default=0)
-    rates = [_read_rate(curve, report.curves.restarts) for curve in report.curves.throughput if curve.attempt == latest]
-    if rates and None not in rates:
-        facts.append(("examples/s", format_number(round(sum(rate for rate in rates if rate))), ""))
     if report.anomalies is not None:
         errors = sum(anomaly.severity == "error" for anomaly in report.anomalies)
         facts.append(("anomalies", str(len(report.anomalies)), "bad" if errors else "" if report.anomalies else "good"))
@@ -151,17 +157,6 @@ def _list_facts(report: Report) -> list[tuple[str, str, str]]:
     return facts
 
 
-def _read_rate(curve: Curve, restarts: Sequence[float]) -> float | None:
-    """Returns the latest throughput; None if only that of a try's first step is known.
-
-    Most of the first step's time went to tracing.
-    """
-    if not curve.points:
-        return None
-    step, rate = curve.points[-1]
-    return None if any(0 <= step - start <= 1 for start in (0, *restarts)) else rate
-
-
 def _list_training(training: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the properties of a training that other parts of the page do not show."""
     return {
@@ -169,6 +164,13 @@ def _list_training(training: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in sorted(training.items())
         if value not in ("", None) and not name.startswith(("time_", "slowest_process"))
     }
+
+
+def _list_activities(report: Report) -> list[tuple[str, int]]:
+    """Returns the activities that take any process some time, with their colours."""
+    processes = report.time_use.processes if report.time_use else ()
+    shares = [(name, max((process.share(name) for process in processes), default=0.0)) for name in ACTIVITIES]
+    return [(name, number % plots.NUM_COLORS) for number, (name, share) in enumerate(shares) if share >= 0.001]
 
 
 def _make_cards(report: Report) -> list[_FeatureCard]:
@@ -182,18 +184,14 @@ def _make_cards(report: Report) -> list[_FeatureCard]:
             if feature.name == name
         ]
         shown = tuple(key for key in _STATISTICS if any(key in feature.numbers for _, _, feature in splits))
-        plot = plots.draw_feature(name, [(number, feature) for number, _, feature in splits])
-        cards.append(
-            _FeatureCard(name, splits[0][2].kind, plot, tuple((split, feature) for _, split, feature in splits), shown)
-        )
+        plot = plots.plot_feature(name, [(number, feature) for number, _, feature in splits])
+        shares = {
+            number: dict(zip(feature.histogram.labels, feature.histogram.shares, strict=False))
+            for number, _, feature in splits
+            if feature.histogram
+        }
+        texts = list(dict.fromkeys(text for of_split in shares.values() for text in of_split))[:MAX_TEXTS]
+        bars = {text: [(number, of_split.get(text, 0.0)) for number, of_split in shares.items()] for text in texts}
+        of_splits = tuple((split, feature) for _, split, feature in splits)
+        cards.append(_FeatureCard(name, splits[0][2].kind, plot, bars, of_splits, shown))
     return cards
-
-
-def _list_ends(metric: str, curves: Sequence[Curve]) -> list[tuple[str, int, float, float, float, float]]:
-    """Returns series, try, first, last, least and largest value."""
-    ends = []
-    for curve in curves:
-        if curve.metric == metric and curve.points:
-            values = [value for _, value in curve.points]
-            ends.append((curve.series, curve.attempt + 1, values[0], values[-1], min(values), max(values)))
-    return ends

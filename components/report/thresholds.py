@@ -26,24 +26,6 @@ _OVERALL: SliceKey = ()  # all examples
 _SliceThreshold = tuple[Any, Any]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A model's validation.
-
-    Attributes:
-      validation: TFMA's document: the thresholds that are not met on each slice, and
-        the overall result.
-      unusable: The metrics with a threshold that are missing, NaN or infinite, or of
-        examples whose weights add up to 0 or less, such as `Loss` or `Loss on hour=3`.
-      unusable_baseline: The metrics of the baseline that are missing, NaN or infinite,
-        separated by commas; empty if all of them can be compared with.
-    """
-
-    validation: validation_result_pb2.ValidationResult
-    unusable: tuple[str, ...] = ()
-    unusable_baseline: str = ""
-
-
 @dataclass
 class SliceMetrics:
     """The metrics of one slice by key, without the model's name; NaN if missing."""
@@ -57,63 +39,62 @@ def judge(
     metrics: Iterable[metrics_for_slice_pb2.MetricsForSlice],
     validation: validation_result_pb2.ValidationResult,
     has_baseline: bool,
-) -> Verdict:
+) -> tuple[validation_result_pb2.ValidationResult, str]:
     """Judges metrics, and corrects TFMA's validation accordingly.
 
     - A metric with a threshold has to be finite on each slice that the threshold
       applies to. This holds for the first model, too.
     - If the weights of the examples on a slice add up to 0 or less, no threshold is met
       there: Keras divides 0 by 0 and gets 0, a perfect loss.
-    - A baseline with a metric that is not finite over all examples is not used: only
-      bounds count. If the metric is finite over all examples but not on a slice, the
-      baseline is not used on that slice.
+    - A metric is not compared with a baseline's that is not finite over all examples.
+      If only that on a slice is not finite, it is not compared there.
     - A relative change is a fraction of the baseline's magnitude, so it has the sign of
       the difference. Against a baseline of 0, a change for the worse never meets a
       relative threshold.
 
     `config` is the evaluation as it was written, with its thresholds on change; the
     metrics are those of the new model and of the baseline.
+
+    Returns the validation, and the metrics of the baseline that are not compared with,
+    separated by commas.
     """
-    thresholds = read_thresholds(config)
     slices = read_slices(metrics, config, has_baseline)
+    thresholds = sorted(read_thresholds(config).items())
+    judged = validation_result_pb2.ValidationResult()
+    judged.CopyFrom(validation)
+    del judged.metric_validations_per_slice[:]
     cross_slice = [result for result in validation.metric_validations_per_slice if result.HasField("cross_slice_key")]
-    unusable = _find_unusable_baselines(thresholds, slices) if has_baseline else {}
-    failures_per_slice, unusable_metrics = {}, []
+    judged.metric_validations_per_slice.extend(cross_slice)
+    unusable: list[str] = []
+    overall = slices.get(_OVERALL)
     for slice_key, values in slices.items():
-        compares = has_baseline and slice_key not in unusable and _OVERALL not in unusable
         failures = []
-        weights = _read_total_weights(values)
-        for key, limits in thresholds.items():
-            limits_here = [limit for spec, limit in limits if _applies([(spec, limit)], slice_key)]
+        for key, limits in thresholds:
+            limits_here = [limit for spec, limit in limits if _applies(spec, slice_key)]
             value = values.candidate.get(key, math.nan)
-            has_weight = weights.get((key.output_name, key.example_weighted), math.inf) > 0
-            if limits_here and not (has_weight and math.isfinite(value)):
-                unusable_metrics.append(_describe_metric(key, slice_key))
+            baseline = values.baseline.get(key, math.nan) if has_baseline else None
+            if not (math.isfinite(value) and _has_weight(key, values)):
                 failures += [_make_failure(key, value, limit, _UNUSABLE) for limit in limits_here]
-            else:
-                baseline = values.baseline.get(key, math.nan) if compares else None
-                failures += _judge(key, value, baseline, limits_here)
-        failures_per_slice[slice_key] = failures
-    corrected = validation_result_pb2.ValidationResult()
-    corrected.CopyFrom(validation)
-    del corrected.metric_validations_per_slice[:]
-    corrected.metric_validations_per_slice.extend(cross_slice)
-    for slice_key, failures in failures_per_slice.items():
+                continue
+            if baseline is not None and any(isinstance(limit, config_pb2.GenericChangeThreshold) for limit in limits_here):
+                is_usable_at_all = overall is None or math.isfinite(overall.baseline.get(key, math.nan))
+                if not (is_usable_at_all and math.isfinite(baseline)):
+                    baseline = None
+                    # Naming all slices would only repeat it.
+                    unusable += [_describe_metric(key, slice_key)] * (is_usable_at_all or not slice_key)
+            failures += _judge(key, value, baseline, limits_here)
         if failures:
             serialized_key = slicer_lib.serialize_slice_key(slice_key)
-            corrected.metric_validations_per_slice.add(slice_key=serialized_key, failures=failures)
-    corrected.validation_ok = not (
-        corrected.metric_validations_per_slice
+            judged.metric_validations_per_slice.add(slice_key=serialized_key, failures=failures)
+    judged.validation_ok = not (
+        judged.metric_validations_per_slice
         or validation.missing_slices
         or validation.missing_cross_slices
         or validation.missing_thresholds
         # TFMA refused the model for another reason, e.g. because there are no examples.
         or (not validation.validation_ok and not validation.metric_validations_per_slice)
     )
-    # If the baseline is not used on any slice, naming all slices would only repeat it.
-    reported = {_OVERALL: unusable[_OVERALL]} if _OVERALL in unusable else unusable
-    descriptions = [_describe_metric(key, slice_key) for slice_key, keys in reported.items() for key in keys]
-    return Verdict(corrected, tuple(unusable_metrics), ", ".join(descriptions))
+    return judged, ", ".join(unusable)
 
 
 def add_total_weights(config: config_pb2.EvalConfig) -> config_pb2.EvalConfig:
@@ -196,11 +177,7 @@ def read_slices(
 
 
 def read_failures(validation: validation_result_pb2.ValidationResult) -> dict[tuple[SliceKey, Key], float | None]:
-    """Returns the slice and key of each metric with a threshold that is not met.
-
-    The value is the difference from the baseline if a threshold on that is not met,
-    else None.
-    """
+    """Returns the metrics with a threshold that is not met, and an unmet change."""
     failures: dict[tuple[SliceKey, Key], float | None] = {}
     for on_slice in validation.metric_validations_per_slice:
         slice_key = slicer_lib.deserialize_slice_key(on_slice.slice_key)
@@ -212,33 +189,11 @@ def read_failures(validation: validation_result_pb2.ValidationResult) -> dict[tu
     return failures
 
 
-def _read_total_weights(values: SliceMetrics) -> dict[tuple[str, bool | None], float]:
-    """Returns the total weight for each output, and with or without weights."""
-    return {
-        (key.output_name, key.example_weighted): value for key, value in values.candidate.items() if key.name == TOTAL_WEIGHT
-    }
-
-
-def _find_unusable_baselines(
-    thresholds: dict[Key, list[_SliceThreshold]], slices: dict[SliceKey, SliceMetrics]
-) -> dict[SliceKey, list[Key]]:
-    """Returns, per slice, the metrics whose baseline is needed but not finite.
-
-    Slices without such a metric are left out.
-    """
-    compared = {
-        key: [(spec, limit) for spec, limit in limits if isinstance(limit, config_pb2.GenericChangeThreshold)]
-        for key, limits in sorted(thresholds.items())
-    }
-    unusable = {
-        slice_key: [
-            key
-            for key, limits in compared.items()
-            if _applies(limits, slice_key) and not math.isfinite(values.baseline.get(key, math.nan))
-        ]
-        for slice_key, values in slices.items()
-    }
-    return {slice_key: keys for slice_key, keys in unusable.items() if keys}
+def _has_weight(key: Key, values: SliceMetrics) -> bool:
+    """Returns False if the weights of the examples add up to 0 or less."""
+    kind = (TOTAL_WEIGHT, key.output_name, key.example_weighted)
+    totals = {(total.name, total.output_name, total.example_weighted): value for total, value in values.candidate.items()}
+    return totals.get(kind, math.inf) > 0
 
 
 def _to_number(value: metrics_for_slice_pb2.MetricValue) -> float:
@@ -290,9 +245,9 @@ def _make_failure(key: Key, value: float, limit: Any, message: str = "") -> vali
     return failure
 
 
-def _applies(limits: Iterable[_SliceThreshold], slice_key: SliceKey) -> bool:
-    """Returns True if any of the thresholds applies to a slice."""
-    return any(spec is None or slicer_lib.SingleSliceSpec(spec=spec).is_slice_applicable(slice_key) for spec, _ in limits)
+def _applies(spec: Any, slice_key: SliceKey) -> bool:
+    """Returns True if a threshold on these slices applies to a slice."""
+    return spec is None or bool(slicer_lib.SingleSliceSpec(spec=spec).is_slice_applicable(slice_key))
 
 
 def _without_model(key: Key) -> Key:

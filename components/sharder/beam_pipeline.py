@@ -9,7 +9,6 @@ everything in memory that passes between transforms.
 
 import json
 import os
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,13 +24,13 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
 
+from tfx_distribute.components import example_encoder
 from tfx_distribute.components.beam.parts import MAX_PARTS
-from tfx_distribute.components.example_encoder import Encoder
 from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.sharder import feature_values, sorted_runs
 from tfx_distribute.trainer_module.data import read_errors, tfrecords
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
-from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, first_line
 from tfx_distribute.trainer_module.job import shard_plan
 
 POSITION = "__tfx_distribute_position"  # column of a record batch: each example's place in the input
@@ -41,32 +40,20 @@ SAMPLED_RECORDS = 100
 RUN_BYTES = 64 << 20  # size of the examples that are sorted in memory
 OVERHEAD_BYTES = 100  # memory per example, besides its content
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # parameter -> TensorFlow's name
+_SHARDS = "shards.json"  # file in the work folder: what `_write_shard` has returned
 WRONG_NUMBER_OF_EXAMPLES = "preprocessing_fn: must return as many examples as it is given"
 
 
 @dataclass(frozen=True)
 class ShardingOptions:
-    """The Sharder's inputs, parameters and outputs.
-
-    Attributes:
-      raw_schema: Schema of the examples in these files.
-      schema: Schema of the examples to write.
-      transform_graph: Folder of the transform graph; None to write examples as they
-        are.
-      num_shards: Shards of each split; 0 to choose a number, see
-        `shard_plan.num_shards`.
-      num_readers: Processes that will read the shards.
-      compression: `none` or `gzip`.
-      output: Folder that gets a folder of shards for each split.
-      work_dir: Folder for runs and other temporary files.
-    """
+    """The Sharder's inputs, parameters and outputs."""
 
     splits: tuple[str, ...]
     files: tuple[tuple[str, ...], ...]
-    raw_schema: schema_pb2.Schema
-    schema: schema_pb2.Schema
-    transform_graph: str | None
-    num_shards: int
+    raw_schema: schema_pb2.Schema  # of the examples in these files
+    schema: schema_pb2.Schema  # of the examples to write
+    transform_graph: str | None  # None to write examples as they are
+    num_shards: int  # of each split; 0 to choose a number, see `shard_plan.num_shards`
     num_readers: int
     compression: str
     seed: int
@@ -81,12 +68,7 @@ class ShardingOptions:
 
 @dataclass(frozen=True)
 class Part:
-    """Every `num_parts`-th batch of a file, starting with batch `number`.
-
-    Attributes:
-      split: Number of the split.
-      file_number: Number of the file in the split.
-    """
+    """Every `num_parts`-th batch of a file, starting with batch `number`."""
 
     split: int
     file_number: int
@@ -96,10 +78,7 @@ class Part:
 
 
 def make_parts(files: Sequence[Sequence[str]], processes: int) -> list[Part]:
-    """Divides the files of each split into parts, so that all processes have work.
-
-    Returns at least one part per file, and about two parts per process in each split.
-    """
+    """Divides the files of each split into about two parts per process."""
     parts = []
     for split, split_files in enumerate(files):
         num_parts = min(MAX_PARTS, -(-2 * processes // len(split_files))) if processes > 1 else 1
@@ -137,6 +116,8 @@ def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> 
         | "Divide" >> beam.FlatMap(_divide, options, runs)
         | "SpreadShards" >> beam.Reshuffle()
         | "WriteShards" >> beam.Map(_write_shard, options, runs)
+        | "List" >> beam.combiners.ToList()
+        | "Save" >> beam.Map(_save, options)
     )
 
 
@@ -170,28 +151,18 @@ class _Read(beam.DoFn):
             raise
 
     def _decode(self, part: Part, first_record: int, records: list[bytes]) -> pa.RecordBatch:
-        """Decodes records and adds their positions; names the first bad one."""
+        """Decodes records and adds their positions."""
         try:
-            decoded = self._decode_strictly(records)
+            decoded = self._decoder.DecodeBatch(records)
+            self._adapter.ToBatchTensors(decoded)  # fails on values that do not match the schema
         except Exception as error:
-            for number, record in enumerate(records, first_record):
-                self.setup()  # once a decoder has failed, it always fails
-                try:
-                    self._decode_strictly([record])
-                except Exception as record_error:
-                    reason = str(record_error).partition("\n")[0]
-                    if tensor := re.search(r"handling tensor '(.+)'", reason):
-                        reason = read_errors.describe_mismatch(record, tensor[1])
-                    raise DataError(f"examples: {part.file}, record {number} does not match the schema: {reason}") from error
-            raise
+            last, reason = first_record + len(records) - 1, first_line(error)
+            raise DataError(
+                f"examples: {part.file}, one of the records {first_record} to {last} does not match the schema: {reason}"
+            ) from error
         positions = sorted_runs.make_positions(part.split, part.file_number, first_record, len(records))
         column = pa.LargeListArray.from_arrays(np.arange(len(records) + 1, dtype=np.int64), pa.array(positions))
         return pa.RecordBatch.from_arrays([*decoded.columns, column], [*decoded.schema.names, POSITION])
-
-    def _decode_strictly(self, records: list[bytes]) -> pa.RecordBatch:
-        decoded = self._decoder.DecodeBatch(records)
-        self._adapter.ToBatchTensors(decoded)  # fails on values that do not match the schema
-        return decoded
 
 
 class _Sort(beam.DoFn):
@@ -201,9 +172,6 @@ class _Sort(beam.DoFn):
         super().__init__()
         self._options = options
 
-    def setup(self) -> None:
-        self._encoder = Encoder(self._options.schema)
-
     def start_bundle(self) -> None:
         self._buffers: dict[int, _Buffer] = {}
 
@@ -211,7 +179,7 @@ class _Sort(beam.DoFn):
         positions = _positions(batch)
         buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], [], 0))
         content = _without_positions(batch)
-        examples = self._encoder.encode(content)
+        examples = example_encoder.encode(content)
         buffer.summaries.append(feature_values.summarize(content))
         buffer.keys.append(sorted_runs.draw_keys(positions, self._options.seed))
         buffer.examples += examples
@@ -266,20 +234,10 @@ class _Shard:
 
 
 def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> list[_Shard]:
+    """Divides a split into shards; refuses one with too few examples."""
     split_runs = [run for run in runs if run.split == split]
     num_examples, num_bytes = sum(int(run.counts.sum()) for run in split_runs), sum(run.num_bytes for run in split_runs)
-    name = options.splits[split]
-    return divide(split, name, num_examples, num_bytes, options.num_shards, options.num_readers)
-
-
-def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards: int, num_readers: int) -> list[_Shard]:
-    """Divides a split into shards.
-
-    If `num_shards` is 0, chooses a number; see `shard_plan.num_shards`.
-
-    Raises:
-      ConfigurationError: The split is empty, or has fewer examples than `num_shards`.
-    """
+    name, num_shards = options.splits[split], options.num_shards
     if not num_examples:
         raise ConfigurationError(describe_empty_split(name))
     if num_shards > num_examples:
@@ -289,7 +247,7 @@ def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards:
         )
     reason = "asked for"
     if not num_shards:
-        num_shards, reason = shard_plan.num_shards(num_examples, num_bytes, num_readers)
+        num_shards, reason = shard_plan.num_shards(num_examples, num_bytes, options.num_readers)
     first, shards = 0, []
     for number, count in enumerate(shard_plan.sizes(num_examples, num_shards)):
         shards.append(_Shard(split, number, num_shards, first, count, reason))
@@ -297,7 +255,8 @@ def divide(split: int, name: str, num_examples: int, num_bytes: int, num_shards:
     return shards
 
 
-def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> None:
+def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> dict[str, Any]:
+    """Writes a shard; returns its part of the manifest."""
     split_runs = [run for run in runs if run.split == shard.split]
     num_examples = sum(int(run.counts.sum()) for run in split_runs)
     bytes_per_example = sum(run.num_bytes for run in split_runs) / num_examples + OVERHEAD_BYTES
@@ -318,28 +277,28 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
                 writer.write(example)
     entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, tfrecords.checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
-    document = {"entry": asdict(entry), "of": shard.num_shards, "reason": shard.reason}
-    if shard.number == 0:
-        features = feature_values.merge(run.features for run in split_runs)
-        document["features"] = {name: asdict(values) for name, values in features.items()}
-    with tf.io.gfile.GFile(_entry_path(options, shard.split, shard.number), "w") as stream:
-        stream.write(json.dumps(document))
+    features = feature_values.merge(run.features for run in split_runs) if shard.number == 0 else {}
+    return {
+        "split": name,
+        "entry": asdict(entry),
+        "reason": shard.reason,
+        "features": {feature: asdict(values) for feature, values in features.items()},
+    }
 
 
-def _entry_path(options: ShardingOptions, split: int, number: int) -> str:
-    """Returns the file that describes a finished shard."""
-    return os.path.join(options.work_dir, f"entry-{split}-{number}.json")
+def _save(documents: list[dict[str, Any]], options: ShardingOptions) -> None:
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS), "w") as stream:
+        stream.write(json.dumps(documents))
 
 
 def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
     """Collects the manifest's entries, by split, of shards that the pipeline wrote."""
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS)) as stream:
+        documents = sorted(json.loads(stream.read()), key=lambda document: document["entry"]["file"])
     splits = {}
-    for split, name in enumerate(options.splits):
-        documents: list[dict[str, Any]] = []
-        while not documents or len(documents) < documents[0]["of"]:
-            with tf.io.gfile.GFile(_entry_path(options, split, len(documents))) as stream:
-                documents.append(json.loads(stream.read()))
-        shards = tuple(ShardEntry(**document["entry"]) for document in documents)
-        features = {feature: FeatureValues(**values) for feature, values in documents[0]["features"].items()}
-        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), documents[0]["reason"], shards, features)
+    for name in options.splits:
+        of_split = [document for document in documents if document["split"] == name]
+        shards = tuple(ShardEntry(**document["entry"]) for document in of_split)
+        features = {feature: FeatureValues(**values) for feature, values in of_split[0]["features"].items()}
+        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), of_split[0]["reason"], shards, features)
     return splits

@@ -80,8 +80,7 @@ class Sharder(base_beam_component.BaseBeamComponent):
 
         Args:
           examples: Channel of `standard_artifacts.Examples`: tf.Examples in TFRecord
-            files. Several artifacts, such as those of a rolling range of spans, are
-            written as one, with the span of the last.
+            files.
           transform_graph: Channel of `standard_artifacts.TransformGraph` to transform
             them with. Give exactly one of `transform_graph` and `schema`.
           schema: Channel of `standard_artifacts.Schema`. The features that it names are

@@ -35,19 +35,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Transforms, shuffles, writes and counts examples.
-
-        The inputs are examples, of one or several spans, and transform_graph or schema;
-        the output is sharded_examples.
-
-        Raises:
-          ConfigurationError: The examples cannot be divided as the parameters ask.
-          DataError: An example cannot be read. Beam may wrap both; `errors.find_own`
-            unwraps them.
-        """
+        """Transforms, shuffles, writes and counts examples."""
         self._log_startup(input_dict, output_dict, exec_properties)
-        # Of several spans, the output is taken for the last one.
-        latest = max(input_dict[standard_component_specs.EXAMPLES_KEY], key=_get_span)
+        examples = input_dict[standard_component_specs.EXAMPLES_KEY]
+        if len(examples) > 1:
+            raise ConfigurationError(
+                "examples: several artifacts cannot be sharded together; read several spans with an ExampleGen's window=7"
+            )
         sharded = artifact_utils.get_single_instance(output_dict[SHARDED_EXAMPLES])
         work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)
         fileio.makedirs(work_dir)
@@ -62,9 +56,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     fileio.rmtree(options.partial_dir)
         finally:
             fileio.rmtree(work_dir)
-        sharded.split_names = latest.split_names
-        sharded.span = latest.span
-        _copy_span(latest, sharded)
+        sharded.split_names = examples[0].split_names
+        sharded.span = examples[0].span
+        _copy_span(examples[0], sharded)
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
             num_shards = len(split.shards)
@@ -86,10 +80,6 @@ def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
             writer.write(example)
 
 
-def _get_span(examples: types.Artifact) -> int:
-    return int(examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))  # 0 without one
-
-
 def _copy_span(source: types.Artifact, target: types.Artifact) -> None:
     """Copies the properties of a span, which are custom ones in TFX's ExampleGens."""
     for name in (utils.SPAN_PROPERTY_NAME, utils.VERSION_PROPERTY_NAME):
@@ -104,8 +94,8 @@ def _make_options(
     work_dir: str,
 ) -> beam_pipeline.ShardingOptions:
     """Makes the options of the Beam pipeline from the executor's arguments."""
-    examples = inputs[standard_component_specs.EXAMPLES_KEY]
-    splits = _list_splits(examples)
+    (examples,) = inputs[standard_component_specs.EXAMPLES_KEY]
+    splits = artifact_utils.decode_split_names(examples.split_names)
 
     def uri(artifacts: dict[str, list[types.Artifact]], key: str) -> str | None:
         return artifact_utils.get_single_uri(artifacts[key]) if artifacts.get(key) else None
@@ -116,7 +106,7 @@ def _make_options(
     schema = schemas.load_schema(transform_graph, schema_folder and io_utils.get_only_uri_in_dir(schema_folder))
     return beam_pipeline.ShardingOptions(
         splits=tuple(splits),
-        files=tuple(tuple(file for each in examples for file in _list_files(each, split)) for split in splits),
+        files=tuple(tuple(_list_files(examples, split)) for split in splits),
         raw_schema=tft.TFTransformOutput(transform_graph).raw_metadata.schema if transform_graph else schema,
         schema=schema,
         transform_graph=transform_graph,
@@ -129,24 +119,8 @@ def _make_options(
     )
 
 
-def _list_splits(examples: list[types.Artifact]) -> list[str]:
-    """Returns the names of the splits, which all artifacts must have."""
-    first, *others = ((each.uri, artifact_utils.decode_split_names(each.split_names)) for each in examples)
-    for uri, splits in others:
-        if set(splits) != set(first[1]):
-            raise ConfigurationError(
-                f"examples: {uri} has the splits {', '.join(splits)}, and {first[0]} has {', '.join(first[1])}; give "
-                "examples of the same splits"
-            )
-    return list(first[1])
-
-
 def _list_files(examples: types.Artifact, split: str) -> list[str]:
-    """Returns the files of a split, sorted.
-
-    Raises:
-      ConfigurationError: They do not hold tf.Examples, or there are none.
-    """
+    """Returns the files of a split, sorted; refuses those without tf.Examples."""
     payload = examples_utils.get_payload_format(examples)
     if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
         name = example_gen_pb2.PayloadFormat.Name(payload)

@@ -28,11 +28,7 @@ _FILE_BITS, _RECORD_BITS = 20, 36
 
 
 def make_positions(split: int, file: int, first_record: int, count: int) -> Positions:
-    """Returns the positions in the input of consecutive records, of shape [count].
-
-    `split` is the number of the split, `file` that of the file in the split. No two
-    records of the input have the same position.
-    """
+    """Returns the positions of consecutive records, which no other records have."""
     start = split << (_FILE_BITS + _RECORD_BITS) | file << _RECORD_BITS | first_record
     return np.arange(start, start + count, dtype=np.int64)
 
@@ -104,10 +100,7 @@ def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
 
 
 def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list[bytes]]:
-    """Reads consecutive buckets of a run, up to the one before `end_bucket`.
-
-    Returns the keys of each bucket that is not empty, and the examples of all of them.
-    """
+    """Returns the keys of each bucket that is not empty, and the examples of all."""
     begin, end = int(run.ends[first_bucket - 1]) if first_bucket else 0, int(run.ends[end_bucket - 1])
     if begin == end:
         return [], []
@@ -130,9 +123,8 @@ def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list
 def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) -> Iterator[list[bytes]]:
     """Reads examples in the order of the keys of all runs.
 
-    Yields batches of consecutive examples, from the one with number `first` in that
-    order. `runs` are all runs of a split; about `batch_size` examples are in memory at
-    a time.
+    Yields batches of about `batch_size` consecutive examples, from the one with number
+    `first` in that order. `runs` are all runs of a split.
     """
     bucket_counts = np.sum([run.counts for run in runs], axis=0, dtype=np.int64)
     before = np.concatenate([[0], np.cumsum(bucket_counts)])  # examples before each bucket

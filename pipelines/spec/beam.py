@@ -5,7 +5,6 @@ All options have Beam's own names.
 
 import difflib
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +16,6 @@ from tfx_distribute.components.spec_model import Scalar, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _ADDRESS = r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}$"
-_ADDRESS_HERE = re.compile(r"^(localhost|127\.[\d.]+|\[::1\]):\d+$")
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,6 @@ RUNNERS = {
     # the internet.
     "direct": Runner("tfx_distribute.components.beam.direct_runner.DirectRunner", optional=("direct_num_workers",)),
     "dataflow": Runner("DataflowRunner", ("project", "region", "temp_location"), ("sdk_container_image",)),
-    # Our own runner, by its path, whose workers in this process need a token.
     "portable": Runner(
         "tfx_distribute.components.beam.portable_runner.PortableRunner",
         ("job_endpoint", "environment_type"),
@@ -73,10 +70,10 @@ class Beam(SpecModel):
     pipeline's steps, if they have one."""
     job_endpoint: str | None = Field(None, pattern=_ADDRESS)
     """Portable: HOST:PORT of the job service."""
-    environment_type: Literal["DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"] | None = None
+    environment_type: Literal["DOCKER", "PROCESS", "EXTERNAL"] | None = None
     """Portable: how workers start, which run Python: as containers (`DOCKER`) or
-    processes (`PROCESS`) of the job service, in worker pools that run already
-    (`EXTERNAL`), or in this process (`LOOPBACK`)."""
+    processes (`PROCESS`) of the job service, or in worker pools that run already
+    (`EXTERNAL`)."""
     environment_config: str | None = None
     """Portable: image of `DOCKER`, default that of the pipeline's steps; program of
     `PROCESS`, such as `/opt/venv/bin/tfx-distribute-beam-worker`; HOST:PORT of the pool
@@ -99,11 +96,6 @@ class Beam(SpecModel):
         if self.environment_type in ("PROCESS", "EXTERNAL") and not self.environment_config:
             needed = "HOST:PORT of a worker pool" if self.environment_type == "EXTERNAL" else "path of a program"
             raise ValueError(f"environment_config: is missing; {self.environment_type} needs the {needed}")
-        if self.environment_type == "LOOPBACK" and not _ADDRESS_HERE.match(self.job_endpoint or ""):
-            raise ValueError(
-                f"environment_type: the job service at {self.job_endpoint} reaches no worker in this process; write "
-                "EXTERNAL, PROCESS or DOCKER, or the job_endpoint of a job service on this machine"
-            )
         if self.options:
             self._check_options()
         return self

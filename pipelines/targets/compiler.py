@@ -19,7 +19,6 @@ from tfx.orchestration import pipeline as pipeline_lib
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.launcher import LauncherSettings
 from tfx_distribute.components.pusher.component import Pusher
@@ -316,9 +315,9 @@ def _has_version(query: base_component.BaseComponent) -> bool:
     """Returns True if an ExampleGen without files declares a version of its data.
 
     Its code and version become a part of its cache key; those of a pipeline file have
-    them already. Raises a ConfigurationError if the version is not valid.
+    them already.
     """
-    if data_version.find(query) is None:
+    if not getattr(query, "data_version", ""):
         return False
     if tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
         tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))

@@ -35,7 +35,6 @@ from tfx_distribute.components import (
     checked_transform,
 )
 from tfx_distribute.components.example_gen import component as example_gens
-from tfx_distribute.components.example_gen import data_version
 from tfx_distribute.components.example_validator.rules import ValidationRules
 from tfx_distribute.components.pusher.executor import KEEP
 from tfx_distribute.pipelines.spec import beam
@@ -255,7 +254,7 @@ def fingerprint_example_gen(component: base_node.BaseNode, module: str | None = 
     name = module or type(component).__module__
     file = getattr(sys.modules.get(name), "__file__", None)
     code = fingerprint.of_imports(name, Path(file)) if file else ""
-    return f"{code} {data_version.find(component) or ''}".strip()
+    return f"{code} {getattr(component, 'data_version', '')}".strip()
 
 
 def _preprocessing(name: str, trainer: Train, module: Module) -> dict[str, Any]:

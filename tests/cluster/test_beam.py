@@ -102,7 +102,6 @@ def external(endpoint: str) -> dict[str, object]:
 def test_a_run_with_all_kinds_of_workers(files, example):
     endpoint = start_job_service(files, f"prism-{example}", example)
     settings = {
-        "loopback": portable(f"localhost:{PORT}", "LOOPBACK"),
         "process": portable(f"localhost:{PORT}", "PROCESS", "/opt/venv/bin/tfx-distribute-beam-worker"),
         "external": external(endpoint),
     }

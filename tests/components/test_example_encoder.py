@@ -3,12 +3,11 @@
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from google.protobuf import text_format
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tensorflow_metadata.proto.v0 import schema_pb2
 
-from tfx_distribute.components.example_encoder import Encoder
+from tfx_distribute.components.example_encoder import encode
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 BATCH = pa.RecordBatch.from_arrays(
     [
@@ -23,7 +22,7 @@ BATCH = pa.RecordBatch.from_arrays(
 @pytest.mark.parametrize("columns", [["number", "text", "values"], ["values", "number", "text"]])
 def test_bytes_are_those_of_protobuf_in_the_order_of_names(columns):
     batch = pa.RecordBatch.from_arrays([BATCH.column(BATCH.schema.get_field_index(name)) for name in columns], columns)
-    encoded = Encoder(schema_pb2.Schema()).encode(batch)
+    encoded = encode(batch)
     assert encoded == [tf.train.Example.FromString(row).SerializeToString(deterministic=True) for row in encoded]
 
 
@@ -55,22 +54,11 @@ def test_bytes_are_those_of_protobuf(rows, first):
     columns = zip(*rows, strict=True) if rows else ([], [], [])
     types = map(pa.large_list, (pa.int64(), pa.large_binary(), pa.float32()))
     arrays = [pa.array(column, column_type) for column, column_type in zip(columns, types, strict=True)]
-    encoded = Encoder(schema_pb2.Schema()).encode(pa.RecordBatch.from_arrays(arrays, names).slice(first))
+    encoded = encode(pa.RecordBatch.from_arrays(arrays, names).slice(first))
     assert encoded == [encode_with_protobuf(dict(zip(names, row, strict=True))) for row in rows[first:]]
 
 
-def test_ragged_columns():
-    schema = text_format.Parse(
-        """
-        feature { name: "v" type: FLOAT } feature { name: "n" type: INT }
-        tensor_representation_group { key: "" value { tensor_representation { key: "r" value { ragged_tensor {
-          feature_path { step: "v" } partition { row_length: "n" } row_partition_dtype: INT64 } } } } }
-        """,
-        schema_pb2.Schema(),
-    )
+def test_lists_of_lists_are_refused():
     nested = pa.array([[[1.0, 2.0], [3.0]], [[4.0]]], pa.large_list(pa.large_list(pa.float32())))
-    rows = Encoder(schema).encode(pa.RecordBatch.from_arrays([nested], ["r"]))
-    first = tf.train.Example.FromString(rows[0]).features.feature
-    assert first["v"].float_list.value == [1.0, 2.0, 3.0]
-    assert first["n"].int64_list.value == [2, 1]
-    assert rows == [tf.train.Example.FromString(row).SerializeToString(deterministic=True) for row in rows]
+    with pytest.raises(ConfigurationError, match="the feature 'r' is a list of lists"):
+        encode(pa.RecordBatch.from_arrays([nested], ["r"]))

@@ -13,7 +13,6 @@ from apache_beam.options.pipeline_options import DirectOptions, GoogleCloudOptio
 from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core
 from apache_beam.utils import counters
-from running import wait_until
 
 from tfx_distribute.components.beam import caches
 
@@ -39,15 +38,10 @@ def installed(monkeypatch):
     caches.install()
 
 
-def test_a_view_is_made_once():
-    options = PipelineOptions(["--project=one"])
-    assert options.view_as(GoogleCloudOptions) is options.view_as(GoogleCloudOptions)
-    assert options.view_as(GoogleCloudOptions) is not PipelineOptions(["--project=one"]).view_as(GoogleCloudOptions)
-
-
 def test_values_of_views_are_those_of_all_views():
     options = PipelineOptions(["--direct_num_workers=3", "--project=one"])
     view = options.view_as(DirectOptions)
+    assert view is options.view_as(DirectOptions), "it is made once"
     assert view.direct_num_workers == 3
     view.direct_num_workers = 4
     assert options.view_as(DirectOptions).direct_num_workers == 4
@@ -126,10 +120,6 @@ def test_time_of_a_bundle_is_measured_often():
     assert parameter.default == caches.SAMPLING_MILLISECONDS < statesampler.DEFAULT_SAMPLING_PERIOD_MS
     sampler = statesampler.StateSampler("bundle", counters.CounterFactory())
     assert sampler.sampling_period_ms == caches.SAMPLING_MILLISECONDS
-    sampler.start()
-    with sampler.scoped_state("step", "process"):
-        wait_until(lambda: sum(state.nsecs for state in sampler._states_by_name.values()))
-    sampler.stop()
 
 
 def test_other_versions_of_beam_stay_as_they_are(monkeypatch):

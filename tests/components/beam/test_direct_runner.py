@@ -13,14 +13,14 @@ from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 from beam_arguments import TWO_PROCESSES
 from running import children, listening
 
-from tfx_distribute.components.beam import worker_server
+from tfx_distribute.components.beam import worker_process
 from tfx_distribute.components.beam.direct_runner import DirectRunner, WorkerError, as_default
 
 
 @pytest.fixture(autouse=True)
 def _no_worker_is_left():
     """The server of workers stays as long as this process."""
-    worker_server.shared()
+    worker_process.server()
     before = children(os.getpid())
     yield
     assert set(children(os.getpid())) <= set(before)

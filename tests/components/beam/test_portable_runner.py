@@ -13,16 +13,13 @@ from pathlib import Path
 import apache_beam as beam
 import grpc
 import pytest
-from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
-from running import listening, wait_until
 
 from tfx_distribute.components.beam import portable_runner
 from tfx_distribute.pipelines.spec.beam import Beam, make_pipeline_args
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 WORKER = Path(sys.executable).with_name("tfx-distribute-beam-worker")
-LOOPBACK = "0100007F"  # as the kernel writes 127.0.0.1
 
 
 class JobService(LocalJobServicer):
@@ -50,41 +47,6 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def run(endpoint: str, function=str, **setting: object) -> None:
-    words = {"runner": "portable", "job_endpoint": endpoint, "environment_type": "LOOPBACK", **setting}
-    with beam.Pipeline(argv=make_pipeline_args(Beam(**words))) as pipeline:
-        _ = pipeline | beam.Create([1, 2]) | beam.Reshuffle() | beam.Map(function)
-
-
-def test_workers_in_this_process(service, tmp_path):
-    """Their pools listen on loopback, and end."""
-    this, hosts = os.getpid(), tmp_path / "hosts"
-    before = set(listening([this]))
-
-    def write(element: int) -> None:
-        assert os.getpid() == this
-        (tmp_path / str(element)).touch()
-        hosts.write_text(" ".join(set(listening([this])) - before))
-
-    run(service.endpoint, write)
-    assert {path.name for path in tmp_path.iterdir()} == {"1", "2", "hosts"}
-    assert hosts.read_text().count(f"{LOOPBACK}:") >= 1
-    wait_until(lambda: not {address for address in set(listening([this])) - before if address.startswith(LOOPBACK)})
-
-
-def test_a_pool_starts_no_worker_for_others():
-    server, address, _ = portable_runner._start_pool()
-    try:
-        with grpc.insecure_channel(address) as channel:
-            pool = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
-            for params in ({}, {"token": "guessed"}):
-                with pytest.raises(grpc.RpcError) as refused:
-                    pool.StartWorker(beam_fn_api_pb2.StartWorkerRequest(worker_id="w", params=params))
-                assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
-    finally:
-        server.stop(0)
-
-
 @contextlib.contextmanager
 def worker_pool(*words: str, **variables: str) -> Iterator[dict[str, str]]:
     """Starts a worker pool of Beam; yields the setting that uses it."""
@@ -102,6 +64,28 @@ def worker_pool(*words: str, **variables: str) -> Iterator[dict[str, str]]:
             pool.terminate()
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[dict[str, str]]:
+    with worker_pool() as setting:
+        yield setting
+
+
+def run(endpoint: str, function=str, **setting: object) -> None:
+    words = {"runner": "portable", "job_endpoint": endpoint, **setting}
+    with beam.Pipeline(argv=make_pipeline_args(Beam(**words))) as pipeline:
+        _ = pipeline | beam.Create([1, 2]) | beam.Reshuffle() | beam.Map(function)
+
+
+def test_workers_in_this_process_are_refused(service):
+    arguments = [*make_pipeline_args(Beam(runner="portable", job_endpoint=service.endpoint, environment_type="DOCKER"))]
+    arguments = [word for word in arguments if "environment" not in word]
+    with (
+        pytest.raises(ConfigurationError, match="LOOPBACK lets in whoever"),
+        beam.Pipeline(argv=[*arguments, "--environment_type=LOOPBACK"]) as pipeline,
+    ):
+        _ = pipeline | beam.Create([1])
+
+
 def test_workers_in_processes(service, tmp_path, monkeypatch):
     (tmp_path / "of_the_user.py").write_text(f"def touch(element):\n    open({str(tmp_path)!r} + f'/{{element}}', 'w')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -113,47 +97,40 @@ def test_workers_in_processes(service, tmp_path, monkeypatch):
     assert {"1", "2"} <= {path.name for path in tmp_path.iterdir()}
 
 
-def test_a_job_may_take_longer_than_an_answer(service):
-    run(service.endpoint, lambda element: time.sleep(4), options={"job_server_timeout": 3})
+def test_a_job_may_take_longer_than_an_answer(service, pool):
+    run(service.endpoint, lambda element: time.sleep(4), options={"job_server_timeout": 3}, **pool)
 
 
-def test_no_job_service():
-    endpoint = f"localhost:{free_port()}"
-    with pytest.raises(ConfigurationError, match=rf"no job service of Beam has answered at {endpoint} within 2 s"):
-        run(endpoint, options={"job_server_timeout": 2})
-
-
-def test_a_server_that_never_answers():
+def test_no_job_service(pool):
+    """Nothing listens, something never answers, or something else does."""
+    no_answer = "no job service of Beam has answered at {} within 2 s"
     with socket.create_server(("localhost", 0)) as silent:
-        endpoint = f"localhost:{silent.getsockname()[1]}"
-        with pytest.raises(ConfigurationError, match=rf"no job service of Beam has answered at {endpoint} within 2 s"):
-            run(endpoint, options={"job_server_timeout": 2})
-
-
-def test_a_server_of_something_else():
+        for endpoint in (f"localhost:{free_port()}", f"localhost:{silent.getsockname()[1]}"):
+            with pytest.raises(ConfigurationError, match=no_answer.format(endpoint)):
+                run(endpoint, options={"job_server_timeout": 2}, **pool)
     server = grpc.server(ThreadPoolExecutor(1))
     endpoint = f"localhost:{server.add_insecure_port('localhost:0')}"
     server.start()
     try:
         with pytest.raises(ConfigurationError, match=rf"no job service of Beam has answered at {endpoint} .*not found"):
-            run(endpoint)
+            run(endpoint, **pool)
     finally:
         server.stop(0)
 
 
-def test_a_failure_keeps_its_words(service):
+def test_a_failure_keeps_its_words(service, pool):
     def fail(element: int) -> None:
         raise ValueError("of the user")
 
     with pytest.raises(RuntimeError, match="of the user"):
-        run(service.endpoint, fail)
+        run(service.endpoint, fail, **pool)
 
 
-def test_an_interrupted_run_cancels_its_job(service, monkeypatch):
+def test_an_interrupted_run_cancels_its_job(service, pool, monkeypatch):
     def interrupt(self, message_thread):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(portable_runner._Result, "_observe_state", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run(service.endpoint)
+        run(service.endpoint, **pool)
     assert len(service.cancelled) == 1

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import re
+from unittest import mock
 
 import apache_beam as beam
 import numpy as np
@@ -16,7 +17,7 @@ from tensorflow_model_analysis.api import types as tfma_types
 from tensorflow_model_analysis.metrics import metric_types
 from tfx import types  # noqa: F401 (TFMA 0.52 has an EvalConfig only once TFX is imported)
 
-from tfx_distribute.components.evaluator import batch_extractors, batches, extractors
+from tfx_distribute.components.evaluator import batches, extractors
 from tfx_distribute.components.report import thresholds
 
 # TFMA's own, a quarter of a million in these tests.
@@ -157,11 +158,11 @@ def make_ragged(random, size):
 
 def evaluate(config, inputs, folder, in_batches):
     """Returns what TFMA writes: metrics and plots by slice and key, and validation."""
-    stages = batch_extractors.custom_extractors if in_batches else extractors.custom_extractors
     # Those after the predictions, which the inputs have already.
     last = {"ExtractUnbatchedInputs", "TextsOfSlices", "ExtractSliceKeys"}
     models = [tfma.EvalSharedModel(model_name=spec.name, model_type="tf_generic") for spec in config.model_specs]
-    chosen = [stage for stage in stages(models, config, None) if stage.stage_name in last]
+    with mock.patch.object(batches, "can_batch", return_value=in_batches):
+        chosen = [stage for stage in extractors.custom_extractors(models, config, None) if stage.stage_name in last]
     with batches.computing() if in_batches else contextlib.nullcontext(), beam.Pipeline(argv=IN_MEMORY) as pipeline:
         examples = pipeline | beam.Create(list(inputs), reshuffle=False)
         _ = examples | tfma.ExtractEvaluateAndWriteResults(

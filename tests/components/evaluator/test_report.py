@@ -91,13 +91,14 @@ def test_page_at_the_address_of_its_artifact(tmp_path, monkeypatch):
     (tmp_path / "trials" / trials.TABLE_FILE).write_text(json.dumps(trial) + "\n")
     outputs = {
         "evaluation": artifact(standard_artifacts.ModelEvaluation, tmp_path / "evaluation"),
+        "blessing": artifact(standard_artifacts.ModelBlessing, tmp_path / "blessing"),
         report.HTML: artifact(artifact_types.HTML, tmp_path / "html"),
     }
     render = page.render
     monkeypatch.setattr(page, "render", lambda made: f"{render(made)}{made.data}")
-    report.write("digits <1>", inputs, outputs, None, "")
+    report.write("digits <1>", inputs, outputs)
     text = (tmp_path / "html").read_text()
-    for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "no history and no TensorBoard logs"):
+    for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "the training has left no history"):
         assert shown in text
     assert text.endswith("{'left out': '1 of 2 without a value'}")
 

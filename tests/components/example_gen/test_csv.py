@@ -11,9 +11,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ingestion import resolved, rows
-from tensorflow_metadata.proto.v0 import schema_pb2
 
-from tfx_distribute.components.example_encoder import Encoder
+from tfx_distribute.components.example_encoder import encode
 from tfx_distribute.components.example_gen import csv_columns, csv_rows
 from tfx_distribute.components.example_gen.data_files import read_column_types
 from tfx_distribute.pipelines.spec.pipeline import Data
@@ -103,8 +102,7 @@ def test_long_cells_are_read():
 
 def read_by_columns(file: Path) -> list[bytes]:
     types = csv_columns.read_types(str(file), 0, 1)
-    encoder = Encoder(schema_pb2.Schema())
-    return [example for batch in csv_columns.read(str(file), 0, 1, types) for example in encoder.encode(batch)]
+    return [example for batch in csv_columns.read(str(file), 0, 1, types) for example in encode(batch)]
 
 
 def read_by_rows(content: str) -> list[bytes]:

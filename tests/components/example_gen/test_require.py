@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ingestion import ingest, make_examples, resolved, rows
 from pyarrow import parquet
-from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.proto import example_gen_pb2
 
 from tfx_distribute.components import CsvExampleGen
 from tfx_distribute.components.beam import parts as beam_parts
-from tfx_distribute.components.example_encoder import Encoder
+from tfx_distribute.components.example_encoder import encode
 from tfx_distribute.components.example_gen import require
 from tfx_distribute.components.example_gen.names import LEFT_OUT
 from tfx_distribute.pipelines.spec.pipeline import Data
@@ -104,26 +103,6 @@ def test_the_others_stay_in_their_splits_and_are_counted(tmp_path, monkeypatch, 
         assert found
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "count"),
-    [("csv", "share", 8), ("csv", "id", 0), ("parquet", "text", 12), ("tfrecord", "number", 12), ("tfrecord", "text", 12)],
-)
-def test_each_kind_of_feature(tmp_path, source, name, count):
-    data = str(write(source, tmp_path / "data", make_rows()))
-    component = tfx_pipeline.make_example_gen(Data(**{source: data}, require=[name]))
-    examples = make_examples(component, tmp_path / "out")
-    expected = f"{count} of 40 examples without a value of {name} ({count})" if count else ""
-    assert examples.get_string_custom_property(LEFT_OUT) == expected
-
-
-@pytest.mark.parametrize("source", ["parquet", "tfrecord"])
-def test_lists(tmp_path, source):
-    values = [["a"], [], None, ["", "b"], [""]]
-    table = [{"id": number, "words": words} for number, words in enumerate(values)]
-    data = Data(**{source: str(write(source, tmp_path / "data", table))}, require=["words"], splits={"train": 1})
-    assert ids(rows(data, tmp_path / "out")) == [0, 3, 4]
-
-
 @pytest.mark.parametrize("source", SOURCES)
 def test_zeros_and_nan_are_values(tmp_path, source):
     table = [{"id": 0, "x": 0.0}, {"id": 1, "x": math.nan}, {"id": 2, "x": None}, {"id": 3, "x": 0.5}]
@@ -162,12 +141,6 @@ def test_other_required_features_are_another_cache_key(tmp_path):
     assert len({*keys}) == 3
 
 
-def test_in_python(tmp_path):
-    write("csv", tmp_path / "data", make_rows())
-    examples = make_examples(CsvExampleGen(str(tmp_path / "data"), require=["share"]), tmp_path / "out")
-    assert examples.get_string_custom_property(LEFT_OUT) == "8 of 40 examples without a value of share (8)"
-
-
 def test_splits_of_their_own_files(tmp_path):
     write("csv", tmp_path / "data", make_rows())
     (tmp_path / "data" / "b").write_text("number,other\n1,2\n,3\n")
@@ -200,7 +173,6 @@ def test_columns_are_left_out_as_examples_are(data, kinds, size):
     batch = batch.slice(data.draw(st.integers(0, 2)))
     names = data.draw(st.lists(st.sampled_from([*columns]), min_size=1, max_size=3, unique=True))
     of_columns, of_examples = require.Counts(), require.Counts()
-    encode = Encoder(schema_pb2.Schema()).encode
     assert encode(require.select(batch, names, of_columns)) == require.select(encode(batch), names, of_examples)
     assert of_columns == of_examples
     assert max(of_columns.without.values()) <= of_columns.left_out <= sum(of_columns.without.values())

@@ -160,7 +160,7 @@ def test_a_new_day_changes_the_cache_key_and_an_earlier_one_does_not(days, tmp_p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"csv": "/d/{YYYY}-{MM}"}, "is not a date"),
+        ({"csv": "/d/{YYYY}-{MM}"}, "its fields are not a span"),
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "window": 0}, "greater than or equal to 1"),
         ({"csv": "/d/{YYYY}-{MM}-{DD}", "span": "tomorrow"}, "is not a span of"),
         ({"csv": "/d/a.csv", "span": "2025-11-30"}, "span: goes with a path that has {YYYY}, {MM} and {DD}"),

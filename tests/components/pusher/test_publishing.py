@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import stat
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -15,15 +14,9 @@ from pathlib import Path
 import pushing
 import pytest
 import tensorflow as tf
-from tfx import types
-from tfx.dsl.components.base import base_executor, executor_spec
-from tfx.orchestration import data_types, pipeline
-from tfx.proto import pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import Pusher
 from tfx_distribute.components.pusher import executor, publishing
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 SECONDS = 60.0
 
@@ -96,15 +89,6 @@ def test_each_push_is_another_whole_version_that_others_can_read(model, serving)
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE((serving / versions[0]).stat().st_mode) == 0o777 & ~umask
-
-
-def test_a_model_in_another_file_system_is_pushed(model, serving):
-    """A step of a cluster has inputs in a folder of its own, and pushes to a volume."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        elsewhere = shutil.copytree(model, Path(folder) / "model")
-        assert os.stat(elsewhere).st_dev != os.stat(serving).st_dev
-        version = publishing.publish(str(elsewhere), str(serving))
-    assert (serving / Path(version).name / "saved_model.pb").read_bytes() == (model / "saved_model.pb").read_bytes()
 
 
 def test_missing_model_is_not_pushed(tmp_path, serving):
@@ -231,14 +215,6 @@ def test_executor_keeps_the_newest_versions(model, serving, tmp_path, monkeypatc
     assert {*os.listdir(serving)} == {"notes", pushed}
 
 
-@pytest.mark.parametrize("keep", [0, -1, "5"])
-def test_number_of_versions_to_keep_is_checked(keep):
-    destination = pusher_pb2.PushDestination(filesystem={"base_directory": "/serving"})
-    model = types.Channel(type=standard_artifacts.Model)
-    with pytest.raises(ConfigurationError, match="^custom_config: keep is .*; write the number of versions to keep"):
-        Pusher(model=model, push_destination=destination, custom_config={"keep": keep})
-
-
 def test_what_is_served_has_the_same_files(model, serving):
     assert publishing.find_served(str(model), str(serving / "missing")) is None
     version = publishing.publish(str(model), str(serving))
@@ -255,23 +231,3 @@ def test_archive_that_cannot_be_written_fails_before_servers_see_the_model(model
     with pytest.raises(publishing.PushError, match=r"cannot copy the model to .*file/archive"):
         push(model, serving, tmp_path / "file" / "archive", blessed=1)
     assert os.listdir(serving) == []
-
-
-def test_component_takes_the_place_of_tfxs():
-    destination = pusher_pb2.PushDestination(filesystem={"base_directory": "/serving"})
-    pusher = Pusher(model=types.Channel(type=standard_artifacts.Model), push_destination=destination)
-    assert pusher.id == "Pusher"
-    assert set(pusher.outputs) == {"pushed_model"}
-    assert pipeline.Pipeline(pipeline_name="mine", pipeline_root="/root", components=[pusher]).components == [pusher]
-
-
-@pytest.mark.parametrize("destination", [None, pusher_pb2.PushDestination(), pusher_pb2.PushDestination(filesystem={})])
-def test_pusher_needs_a_folder(destination):
-    with pytest.raises(ConfigurationError, match="^push_destination: it names no folder; write "):
-        Pusher(model=types.Channel(type=standard_artifacts.Model), push_destination=destination)
-
-
-def test_folder_may_be_known_only_to_a_run_or_to_another_executor():
-    model = types.Channel(type=standard_artifacts.Model)
-    Pusher(model=model, push_destination=data_types.RuntimeParameter("destination", str))
-    Pusher(model=model, custom_executor_spec=executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor))

@@ -1,8 +1,6 @@
-"""Tests the curves of a training, from its history and from TensorBoard's logs."""
+"""Tests the curves of a training from its history."""
 
 import math
-
-import tensorflow as tf
 
 from tfx_distribute.components.report import curves
 from tfx_distribute.components.report.data import Curve
@@ -23,7 +21,6 @@ def test_curves_of_every_process_and_try():
         record("chief-0", "epoch", 4, started=100.0, metrics={"loss": 0.5, "val_loss": math.nan}),
     ]
     made = curves.from_history(records)
-    assert made.unit == "step"
     assert made.metrics == (
         Curve("loss", "train", ((2, 0.7),)),
         Curve("loss", "train", ((4, 0.5),), attempt=1),
@@ -54,24 +51,3 @@ def test_long_curves_keep_their_last_point():
     (curve,) = curves.from_history(records).metrics
     assert len(curve.points) <= curves.MAX_POINTS + 1
     assert curve.points[-1] == (5000, 1.0 / 5001)
-
-
-def test_curves_from_the_logs_of_a_run_fn(tmp_path):
-    """A try that continued has written some epochs again."""
-    for folder, values in (("train", (0.9, 0.5)), ("validation", (0.8, 0.6))):
-        writer = tf.summary.create_file_writer(str(tmp_path / folder))
-        with writer.as_default():
-            for epoch, value in enumerate(values):
-                tf.summary.scalar("epoch_loss", value, step=epoch)
-                tf.summary.scalar("evaluation_loss_vs_iterations", value, step=epoch)
-        writer.close()
-    writer = tf.summary.create_file_writer(str(tmp_path / "train"), filename_suffix=".again")
-    with writer.as_default():
-        tf.summary.scalar("epoch_loss", 0.4, step=1)
-    writer.close()
-
-    made = curves.from_scalars(curves.read_scalars(str(tmp_path)))
-    assert made.unit == "epoch"
-    rounded = {curve.series: [(epoch, round(value, 6)) for epoch, value in curve.points] for curve in made.metrics}
-    assert rounded == {"train": [(1, 0.9), (2, 0.4)], "validation": [(1, 0.8), (2, 0.6)]}
-    assert curves.from_scalars(curves.read_scalars(str(tmp_path / "none"))).metrics == ()

@@ -36,7 +36,7 @@ def config(metric: Metric) -> tfma.EvalConfig:
     )
 
 
-def judge(metric: Metric, new: dict, baseline: dict | None = None, weights: dict = {}) -> thresholds.Verdict:  # noqa: B006
+def judge(metric: Metric, new: dict, baseline: dict | None = None, weights: dict = {}):  # noqa: B006
     """Judges a metric by its value on each slice, after TFMA has judged it."""
     updated = tfma.utils.update_eval_config_with_defaults(
         thresholds.add_total_weights(config(metric)), has_baseline=baseline is not None, rubber_stamp=True
@@ -60,9 +60,14 @@ def judge(metric: Metric, new: dict, baseline: dict | None = None, weights: dict
     return thresholds.judge(config(metric), slice_metrics, validation, has_baseline=baseline is not None)
 
 
-def failed_on(verdict: thresholds.Verdict) -> list[str]:
-    slices = verdict.validation.metric_validations_per_slice
-    return sorted(thresholds.slice_name(slicer_lib.deserialize_slice_key(on_slice.slice_key)) for on_slice in slices)
+def failed_on(validation: tfma.ValidationResult) -> list[str]:
+    assert validation.validation_ok == (not validation.metric_validations_per_slice)
+    keys = (slicer_lib.deserialize_slice_key(each.slice_key) for each in validation.metric_validations_per_slice)
+    return sorted(map(thresholds.slice_name, keys))
+
+
+def messages(validation: tfma.ValidationResult) -> set[str]:
+    return {failure.message for each in validation.metric_validations_per_slice for failure in each.failures}
 
 
 LOWER = Metric(lower_bound=0.0)
@@ -80,19 +85,17 @@ BOTH = Metric(upper_bound=1.0, change=Change(absolute=0.0, higher_is_better=Fals
 @pytest.mark.parametrize("metric", [LOWER, UPPER, NO_WORSE, RELATIVE])
 @pytest.mark.parametrize("baseline", [None, 0.5, NAN])
 def test_metric_that_is_not_finite_meets_no_threshold(value, metric, baseline):
-    verdict = judge(metric, {(): value}, None if baseline is None else {(): baseline})
-    assert not verdict.validation.validation_ok
-    assert failed_on(verdict) == [""]
-    assert verdict.unusable == (LOSS,)
+    validation, _ = judge(metric, {(): value}, None if baseline is None else {(): baseline})
+    assert failed_on(validation) == [""]
+    assert all("missing or not finite" in message for message in messages(validation))
 
 
 @pytest.mark.parametrize("baseline", [NAN, INF, -INF])
 @pytest.mark.parametrize(("metric", "value", "ok"), [(NO_WORSE, 0.5, True), (RELATIVE, 0.5, True), (BOTH, 1.5, False)])
 def test_baseline_that_is_not_finite_is_ignored(metric, value, ok, baseline):
-    verdict = judge(metric, {(): value}, {(): baseline})
-    assert verdict.validation.validation_ok is ok
-    assert verdict.unusable_baseline == LOSS
-    assert ok is judge(metric, {(): value}).validation.validation_ok, "as the first model"
+    validation, unusable_baseline = judge(metric, {(): value}, {(): baseline})
+    assert (validation.validation_ok, unusable_baseline) == (ok, LOSS)
+    assert ok is judge(metric, {(): value})[0].validation_ok, "as the first model"
 
 
 @pytest.mark.parametrize(
@@ -124,22 +127,21 @@ def test_baseline_that_is_not_finite_is_ignored(metric, value, ok, baseline):
     ],
 )
 def test_finite_metrics_are_compared(metric, value, baseline, ok):
-    verdict = judge(metric, {(): value}, {(): baseline})
-    assert (verdict.validation.validation_ok, verdict.unusable, verdict.unusable_baseline) == (ok, (), "")
-    on_slice = judge(metric, {(): baseline + 0.2 * abs(baseline), SMALL: value}, {(): baseline, SMALL: baseline})
+    validation, unusable_baseline = judge(metric, {(): value}, {(): baseline})
+    assert (validation.validation_ok, messages(validation) - {""}, unusable_baseline) == (ok, set(), "")
+    on_slice, _ = judge(metric, {(): baseline + 0.2 * abs(baseline), SMALL: value}, {(): baseline, SMALL: baseline})
     assert ("hour=3" in failed_on(on_slice)) is not ok
 
 
 def test_array_of_one_number_is_compared_as_a_number():
-    verdict = judge(NO_WORSE, {(): np.array([0.6])}, {(): np.array([0.5])})
-    assert failed_on(verdict) == [""]
-    assert not verdict.unusable
-    assert judge(NO_WORSE, {(): np.array([0.4], np.float32)}, {(): np.array([0.5], np.float32)}).validation.validation_ok
+    validation, _ = judge(NO_WORSE, {(): np.array([0.6])}, {(): np.array([0.5])})
+    assert (failed_on(validation), messages(validation)) == ([""], {""})
+    assert judge(NO_WORSE, {(): np.array([0.4], np.float32)}, {(): np.array([0.5], np.float32)})[0].validation_ok
 
 
 def test_failed_change_is_reported_with_the_difference():
-    verdict = judge(AT_MOST_5_PERCENT_LOWER, {(): -2.0}, {(): -0.5})
-    (found,) = verdict.validation.metric_validations_per_slice
+    validation, _ = judge(AT_MOST_5_PERCENT_LOWER, {(): -2.0}, {(): -0.5})
+    (found,) = validation.metric_validations_per_slice
     (failure,) = found.failures
     assert failure.metric_key.name == LOSS
     assert failure.metric_key.is_diff
@@ -149,46 +151,38 @@ def test_failed_change_is_reported_with_the_difference():
 
 
 def test_slice_that_is_not_finite_fails_alone():
-    verdict = judge(UPPER, {(): 0.5, SMALL: NAN, LARGE: 0.5})
-    assert failed_on(verdict) == ["hour=3"]
-    assert verdict.unusable == (f"{LOSS} on hour=3",)
-    assert failed_on(judge(NO_WORSE, {(): 0.5, SMALL: NAN, LARGE: 0.5})) == ["hour=3"], "of the first model too"
+    for metric in (UPPER, NO_WORSE):  # also of the first model
+        assert failed_on(judge(metric, {(): 0.5, SMALL: NAN, LARGE: 0.5})[0]) == ["hour=3"]
 
 
 def test_baseline_that_is_not_finite_on_a_slice_still_counts_on_others():
     baseline = {(): 0.5, SMALL: NAN, LARGE: 0.5}
-    better = judge(NO_WORSE, {(): 0.4, SMALL: 0.4, LARGE: 0.4}, baseline)
-    assert better.validation.validation_ok
-    assert better.unusable_baseline == f"{LOSS} on hour=3"
-    worse = judge(NO_WORSE, {(): 0.4, SMALL: 0.9, LARGE: 0.9}, baseline)
+    better, unusable_baseline = judge(NO_WORSE, {(): 0.4, SMALL: 0.4, LARGE: 0.4}, baseline)
+    assert (better.validation_ok, unusable_baseline) == (True, f"{LOSS} on hour=3")
+    worse, _ = judge(NO_WORSE, {(): 0.4, SMALL: 0.9, LARGE: 0.9}, baseline)
     assert failed_on(worse) == ["hour=4"]
-    broken = judge(NO_WORSE, {(): 0.9, SMALL: 0.9, LARGE: 0.9}, {(): NAN, SMALL: NAN, LARGE: 0.5})
-    assert broken.validation.validation_ok, "over all examples: not used at all"
-    assert broken.unusable_baseline == LOSS
+    broken, unusable_baseline = judge(NO_WORSE, {(): 0.9, SMALL: 0.9, LARGE: 0.9}, {(): NAN, SMALL: NAN, LARGE: 0.5})
+    assert (broken.validation_ok, unusable_baseline) == (True, LOSS), "over all examples: not used at all"
 
 
 @pytest.mark.parametrize("metric", [UPPER, NO_WORSE])
 def test_no_examples_meet_no_threshold(metric):
-    verdict = judge(metric, {})
-    assert not verdict.validation.validation_ok
-    assert failed_on(verdict) == [""]
+    assert failed_on(judge(metric, {})[0]) == [""]
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, NAN])
 @pytest.mark.parametrize(("metric", "baseline"), [(UPPER, None), (NO_WORSE, None), (NO_WORSE, {(): 0.5, SMALL: 0.5})])
 def test_examples_without_weight_meet_no_threshold(metric, baseline, weight):
     values = {(): 0.0, SMALL: 0.0}
-    assert judge(metric, values, baseline).validation.validation_ok
-    overall = judge(metric, values, baseline, {(): weight})
-    assert (failed_on(overall), len(overall.unusable)) == ([""], 1)
-    on_slice = judge(metric, values, baseline, {SMALL: weight})
-    assert (failed_on(on_slice), len(on_slice.unusable)) == (["hour=3"], 1)
+    assert judge(metric, values, baseline)[0].validation_ok
+    assert failed_on(judge(metric, values, baseline, {(): weight})[0]) == [""]
+    assert failed_on(judge(metric, values, baseline, {SMALL: weight})[0]) == ["hour=3"]
 
 
 def test_only_metrics_that_were_asked_for_fail():
     """TFMA computes none for a slice that is smaller than min_slice_size."""
-    verdict = judge(UPPER, {(): 0.5, SMALL: None}, weights={SMALL: None})
-    (on_slice,) = verdict.validation.metric_validations_per_slice
+    validation, _ = judge(UPPER, {(): 0.5, SMALL: None}, weights={SMALL: None})
+    (on_slice,) = validation.metric_validations_per_slice
     assert [failure.metric_key.name for failure in on_slice.failures] == [LOSS]
 
 
@@ -215,7 +209,7 @@ def test_evaluation_without_the_overall_slice(values, ok):
         for key, value in values.items()
     ]
     validation = tfma.ValidationResult(validation_ok=bool(values))  # as TFMA reports it without examples
-    assert thresholds.judge(eval_config, slice_metrics, validation, has_baseline=False).validation.validation_ok is ok
+    assert thresholds.judge(eval_config, slice_metrics, validation, has_baseline=False)[0].validation_ok is ok
 
 
 def test_threshold_on_one_slice_does_not_apply_to_others():
@@ -233,7 +227,7 @@ def test_threshold_on_one_slice_does_not_apply_to_others():
         for key, value in values.items()
     ]
     good = tfma.ValidationResult(validation_ok=True)
-    assert thresholds.judge(eval_config, slice_metrics, good, has_baseline=False).validation.validation_ok
+    assert thresholds.judge(eval_config, slice_metrics, good, has_baseline=False)[0].validation_ok
 
 
 class Scaled(tf.Module):
@@ -249,49 +243,62 @@ class Scaled(tf.Module):
         return {"outputs": tf.gather(self.per_hour, hour)[:, None]}
 
 
-def write_model(folder, per_hour: list[float], feature: str = "hour") -> standard_artifacts.Model:
-    module = Scaled(per_hour, feature)
-    tf.saved_model.save(module, f"{folder}/Format-Serving", signatures={"serving_default": module.serve})
+def write_model(folder, module: Scaled, **signatures) -> standard_artifacts.Model:
+    tf.saved_model.save(module, f"{folder}/Format-Serving", signatures={"serving_default": module.serve, **signatures})
     model = standard_artifacts.Model()
     model.uri, model.id = str(folder), 1
     return model
 
 
+def write_examples(file, rows: list[dict]) -> None:
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for row in rows:
+            features = {}
+            for name, value in row.items():
+                values = value if isinstance(value, list) else [value]
+                kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(values[0])]
+                features[name] = tf.train.Feature(**{kind: {"value": values}})
+            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+def run_executor(place, examples, eval_config, **models):
+    """Runs the executor like TFX; returns evaluation and blessing."""
+    given = standard_artifacts.Examples()
+    given.uri, given.split_names = str(examples), '["eval"]'
+    inputs = {"examples": [given], **{name: [model] for name, model in models.items()}}
+    evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
+    evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
+    context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
+    properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
+    executor.Executor(context).Do(inputs, {"evaluation": [evaluation], "blessing": [blessing]}, properties)
+    return evaluation, blessing
+
+
 @pytest.fixture(scope="module")
 def evaluate(tmp_path_factory):
-    """Runs the executor like TFX, on ten examples with label 0.5 and hour 0 or 1."""
+    """Evaluates a model on ten examples with label 0.5 and hour 0 or 1."""
     folder = tmp_path_factory.mktemp("evaluator")
     (folder / "Split-eval").mkdir()
-    with tf.io.TFRecordWriter(str(folder / "Split-eval" / "examples")) as writer:
-        for number in range(10):
-            values = {"y": [0.5], "w": [1.0 + number]}
-            features = {name: tf.train.Feature(float_list=tf.train.FloatList(value=value)) for name, value in values.items()}
-            features["hour"] = tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2]))
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    examples = standard_artifacts.Examples()
-    examples.uri, examples.split_names = str(folder), '["eval"]'
+    rows = [{"y": 0.5, "w": 1.0 + number, "hour": number % 2} for number in range(10)]
+    write_examples(folder / "Split-eval" / "examples", rows)
 
     def run(
         metric: Metric, new: list[float], baseline: list[float] | None = None, feature: str = "hour", again: bool = False
     ):
         place = tmp_path_factory.mktemp("evaluation")
-        inputs = {"examples": [examples], "model": [write_model(place / "new", new)]}
+        models = {"model": write_model(place / "new", Scaled(new, "hour"))}
         if baseline is not None:
-            inputs["baseline_model"] = [write_model(place / "baseline", baseline, feature)]
+            models["baseline_model"] = write_model(place / "baseline", Scaled(baseline, feature))
         if again:  # the run after one that has blessed the model
-            inputs["baseline_model"] = inputs["model"]
-        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
-        evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
+            models["baseline_model"] = models["model"]
         eval_config = config(metric)
         eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
-        context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
-        properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
-        executor.Executor(context).Do(inputs, {"evaluation": [evaluation], "blessing": [blessing]}, properties)
+        evaluation, blessing = run_executor(place, folder, eval_config, **models)
         (name,) = os.listdir(blessing.uri)
         assert name == ("BLESSED" if blessing.get_int_custom_property("blessed") else "NOT_BLESSED")
         found = tfma.load_validation_result(evaluation.uri)
         assert found.validation_ok == (name == "BLESSED")
-        return name, failed_on(thresholds.Verdict(found)), blessing.get_string_custom_property(executor.UNUSABLE_BASELINE)
+        return name, failed_on(found), blessing.get_string_custom_property(executor.UNUSABLE_BASELINE)
 
     return run
 
@@ -299,11 +306,11 @@ def evaluate(tmp_path_factory):
 @pytest.mark.e2e
 def test_evaluated_models_are_blessed_or_not(evaluate, caplog):
     assert evaluate(NO_WORSE, [NAN, NAN], [0.5, 0.5]) == ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")
-    assert f"{LOSS} of the new model meets no threshold" in caplog.text
+    assert f"{LOSS} meets no threshold: The metric is missing or not finite" in caplog.text
     caplog.clear()
     reason = f"its {LOSS} is not finite"
     assert evaluate(NO_WORSE, [0.6, 0.6], [NAN, NAN]) == ("BLESSED", [], reason)
-    assert "of the new model meets no threshold" not in caplog.text
+    assert "meets no threshold" not in caplog.text
     assert f"The latest blessed model is not compared with: {reason}" in caplog.text
 
 
@@ -337,54 +344,27 @@ class Companies(Scaled):
 @pytest.mark.e2e
 def test_slices_have_texts_in_place_of_ids(tmp_path):
     (tmp_path / "Split-eval").mkdir()
-    with tf.io.TFRecordWriter(str(tmp_path / "Split-eval" / "examples")) as writer:
-        for number in range(6):
-            features = {
-                "y": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5])),
-                "hour": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
-                "company": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"Yellow" if number < 2 else b"Blue"])),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    models = []
-    for name in ("new", "baseline"):
-        module = Companies([0.5, 0.5], "hour")
-        signatures = {"serving_default": module.serve, "transform_features": module.transform}
-        tf.saved_model.save(module, str(tmp_path / name / "Format-Serving"), signatures=signatures)
-        model = standard_artifacts.Model()
-        model.uri, model.id = str(tmp_path / name), 1
-        models.append(model)
-    examples = standard_artifacts.Examples()
-    examples.uri, examples.split_names = str(tmp_path), '["eval"]'
-    for inputs in ({"model": models[:1]}, {"model": models[:1], "baseline_model": models[1:]}):
-        eval_config = config(NO_WORSE)
-        spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])
-        eval_config.model_specs[0].MergeFrom(spec)
-        del eval_config.slicing_specs[:]
-        eval_config.slicing_specs.extend([tfma.SlicingSpec(), tfma.SlicingSpec(feature_keys=["company", "hour"])])
-        evaluation, blessing = standard_artifacts.ModelEvaluation(), standard_artifacts.ModelBlessing()
-        place = tmp_path / f"{len(inputs)} models"
-        evaluation.uri, blessing.uri = str(place / "evaluation"), str(place / "blessing")
-        context = executor.Executor.Context(beam_pipeline_args=IN_MEMORY, tmp_dir=str(place), unique_id="1")
-        properties = {"eval_config": proto_utils.proto_to_json(eval_config), "example_splits": '["eval"]'}
-        outputs = {"evaluation": [evaluation], "blessing": [blessing]}
-        executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)
+    rows = [{"y": 0.5, "hour": number % 2, "company": b"Yellow" if number < 2 else b"Blue"} for number in range(6)]
+    write_examples(tmp_path / "Split-eval" / "examples", rows)
+    module = Companies([0.5, 0.5], "hour")
+    models = {name: write_model(tmp_path / name, module, transform_features=module.transform) for name in ("model", "other")}
+    eval_config = config(NO_WORSE)
+    spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])
+    eval_config.model_specs[0].MergeFrom(spec)
+    eval_config.slicing_specs[1].feature_keys[:] = ["company", "hour"]
+    for number, baseline in enumerate(({}, {"baseline_model": models["other"]})):
+        evaluation, _ = run_executor(tmp_path / str(number), tmp_path, eval_config, model=models["model"], **baseline)
         names = {slice_.name for slice_ in report_evaluation.read(evaluation.uri).slices}
         assert names == {"", *(f"company={name}, hour={hour}" for name in ("Yellow", "Blue") for hour in (10, 11))}
-    properties["eval_config"] = properties["eval_config"].replace('"hour"', '"huor"')
+    eval_config.slicing_specs[1].feature_keys[1] = "huor"
     with pytest.raises(ConfigurationError, match="evaluate.slices: no evaluated example has 'company' and 'huor'"):
-        executor.Executor(context).Do({"examples": [examples], **inputs}, outputs, properties)
+        run_executor(tmp_path / "refused", tmp_path, eval_config, model=models["model"])
 
 
 @pytest.mark.e2e
 def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     rows = [(0, [0.6, 0.3, 0.1]), (1, [0.2, 0.7, 0.1]), (2, [0.5, 0.1, 0.4]), (1, [0.5, 0.4, 0.1])]
-    with tf.io.TFRecordWriter(str(tmp_path / "examples")) as writer:
-        for label, probabilities in rows:
-            features = {
-                "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-                "p": tf.train.Feature(float_list=tf.train.FloatList(value=probabilities)),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    write_examples(tmp_path / "examples", [{"y": label, "p": probabilities} for label, probabilities in rows])
     cases = {  # name -> config, value, whether the bound is below the value
         "ExampleCount": ({}, 4.0, True),
         "Precision": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, True),
@@ -405,10 +385,10 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     )
     folder = str(tmp_path / "evaluation")
     tfma.run_model_analysis(eval_config=eval_config, data_location=str(tmp_path / "examples"), output_path=folder)
-    verdict = thresholds.judge(
+    validation, _ = thresholds.judge(
         eval_config, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False
     )
-    assert verdict.unusable == ()
+    assert messages(validation) == {""}
     found = {result.name: result for result in results.list_metrics(report_evaluation.read(folder), metrics)}
     assert {name: result.value for name, result in found.items()} == pytest.approx(
         {name: value for name, (_, value, _) in cases.items()}
@@ -426,6 +406,6 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     ],
 )
 def test_failures_have_the_difference_if_it_is_why(metric, expected):
-    verdict = judge(metric, {(): 0.5, SMALL: 0.25}, {(): 0.75, SMALL: 0.75})
-    found = {(on, key.name): change for (on, key), change in thresholds.read_failures(verdict.validation).items()}
+    validation, _ = judge(metric, {(): 0.5, SMALL: 0.25}, {(): 0.75, SMALL: 0.75})
+    found = {(on, key.name): change for (on, key), change in thresholds.read_failures(validation).items()}
     assert found == expected

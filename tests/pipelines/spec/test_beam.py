@@ -86,7 +86,6 @@ def test_options(setting, arguments):
         ({**DATAFLOW, "direct_num_workers": 2}, "write runner: direct"),
         ({"runner": "portable", "environment_type": "DOCKER"}, "runner: portable needs job_endpoint"),
         ({**PORTABLE, "job_endpoint": "http://prism:8099"}, "job_endpoint"),
-        ({**PORTABLE, "environment_type": "LOOPBACK"}, "prism:8099 reaches no worker in this process; write EXTERNAL"),
         ({**PORTABLE, "environment_type": "EXTERNAL"}, "environment_config: is missing; EXTERNAL needs the HOST:PORT"),
         ({**PORTABLE, "environment_type": "PROCESS"}, "environment_config: is missing; PROCESS needs the path of a program"),
         ({"options": {"sav_main_session": True}}, "Beam has no option 'sav_main_session'; did you mean 'save_main_session'"),

@@ -265,7 +265,7 @@ def test_report_of_what_is_left(store):
         "Everything after Pusher, which failed",
         f"Data statistics: the files are not where the run wrote them ({store.root / 'gone'})",
         f"Evaluation: {store.root} cannot be read (",
-        "Training curves: the training has left no history and no TensorBoard logs",
+        "Training curves: the training has left no history; see its TensorBoard logs",
     ):
         assert text in missing
     report.write(made, store.root / "logs" / FIRST / report.FILE)

@@ -88,7 +88,6 @@ def run(
             return shown_run.run(target.spec, module, paths, console, enable_cache)
         finally:
             console_lib.print_commands(console, paths)
-            console.print(f"log      {paths.log}", markup=False)
 
 
 def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":

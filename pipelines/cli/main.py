@@ -5,7 +5,6 @@ Each command imports what it needs when it runs, so that help and checks are fas
 
 import os
 import sys
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -27,7 +26,6 @@ from tfx_distribute.pipelines.cli.options import (
     ANY_TARGET,
     FAILED,
     INTERRUPTED,
-    INVALID,
     OUTPUT,
     PARAMETER,
     PIPELINE,
@@ -159,9 +157,6 @@ def run(
     from tfx_distribute.trainer_module.liveness import exit_codes
 
     notify.warn_if_missing(spec)
-    unread = ", ".join(span_runs.find_unread(spec.data, paths.root))
-    if unread:
-        warn(f"no run has read {unread}; run --backfill FIRST..LAST reads them, the oldest first")
     try:
         paths.create()
     except ConfigurationError as error:
@@ -179,10 +174,8 @@ def run(
             ending = Ending(FAILED, f"{type(error).__name__}: {error}")
             raise
         finally:
-            if ending.code != INVALID:
-                console_lib.print_commands(console, paths)
-            console.print(f"log      {paths.log}", markup=False)
-            notify.tell_end(spec, paths, console, replace(ending, unread=unread))
+            console_lib.print_commands(console, paths)
+            notify.tell_end(spec, paths, console, ending)
     sys.exit(ending.code)
 
 

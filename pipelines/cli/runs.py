@@ -122,32 +122,30 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     _check_local(options)
     found = find_local(root, run)
     with calm():
-        from tfx_distribute.pipelines.targets.local import commands as commands_lib
-        from tfx_distribute.pipelines.targets.local import comparison
+        from tfx_distribute.pipelines.cli import console
+        from tfx_distribute.pipelines.targets.local import commands, results
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
-        evaluation, missing = comparison.read_evaluation(found)
-        data = report_lib.describe_data(found)
+        evaluation, missing = results.read_evaluation(found)
         anomalies = report_lib.describe_anomalies(found)
-    metrics = comparison.list_metrics(found, evaluation)
-    commands = commands_lib.list_commands(found)
-    verdicts = evaluation.describe_verdicts() if evaluation else {}
-    thresholds = evaluation.thresholds if evaluation else {}
-    document = {
-        **_local_document(found),
-        "data": data,
-        "anomalies": anomalies,
-        "metrics": metrics,
-        "thresholds": thresholds,
-        "verdicts": verdicts,
-        "commands": commands,
-        "missing": missing,
-    }
+    metrics = results.list_metrics(found, evaluation)
+    files = commands.list_commands(found)
     if output == "json":
-        click.echo(tables.to_json(document))
+        more = {
+            "data": found.data,
+            "anomalies": anomalies,
+            "metrics": metrics,
+            "thresholds": evaluation.thresholds if evaluation else {},
+            "verdicts": evaluation.describe_verdicts() if evaluation else {},
+            "commands": files,
+            "missing": missing,
+        }
+        click.echo(tables.to_json({**_local_document(found), **more}))
         return
-    shown = _format_values("metric", metrics, {"thresholds": thresholds, "": verdicts} if verdicts else {})
-    click.echo(_format_local(found, data, anomalies, shown, commands))
+    facts = [*results.list_facts(found, evaluation)]
+    of_training = {name: value for name, value in metrics.items() if name not in (evaluation.values if evaluation else ())}
+    parts = str(console.format_facts(facts)), _format_values("metric", of_training), tables.format_pairs([*files.items()])
+    click.echo(_format_local(found, anomalies, *parts))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
 
@@ -168,10 +166,10 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
             if (other.id, other.root) == (run.id, run.root):
                 refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
     with calm():
-        from tfx_distribute.pipelines.targets.local import comparison
+        from tfx_distribute.pipelines.targets.local import comparison, results
 
-        evaluations, texts = zip(*map(comparison.read_evaluation, found), strict=True)
-    result = comparison.compare(found, list(map(comparison.list_metrics, found, evaluations)))
+        evaluations, texts = zip(*map(results.read_evaluation, found), strict=True)
+    result = comparison.compare(found, list(map(results.list_metrics, found, evaluations)))
     ids, missing = [run.id for run in found], list(itertools.chain(*texts))
     if output == "json":
         lists = {
@@ -368,8 +366,7 @@ def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
     return tables.format_time(run.started), tables.format_seconds(run.seconds)
 
 
-def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics: str, commands: "Mapping[str, str]") -> str:
-    from tfx_distribute.components.report.data import describe_unusable_baseline
+def _format_local(run: "Run", anomalies: str, *parts: str) -> str:
     from tfx_distribute.pipelines.cli import tables
 
     started, duration = _format_times(run)
@@ -379,18 +376,16 @@ def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics
         "state": _describe_state(run),
         "started": started,
         "duration": duration,
-        **data,
+        **run.data,
         "anomalies": anomalies,
         "blessed": "" if run.blessed is None else "yes" if run.blessed else "no: thresholds are not met",
-        "baseline": " ".join(describe_unusable_baseline(run.unusable_baseline).split()),
     }
     nodes = [
         [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]
         for node in run.nodes
     ]
     parameters = {**run.changes, **{f"hparams.{name}": value for name, value in run.hparams.items()}}
-    parts = _format_values("parameter", parameters), metrics, tables.format_pairs(list(commands.items()))
-    return _join(facts, [["node", "state", "time", ""], *nodes], *parts)
+    return _join(facts, [["node", "state", "time", ""], *nodes], _format_values("parameter", parameters), *parts)
 
 
 def _format_remote(run: "RemoteRun") -> str:
@@ -417,12 +412,8 @@ def _join(facts: "Mapping[str, str]", steps: list[list[str]], *more: str) -> str
     return "\n\n".join(filter(None, (tables.format_pairs(pairs), tables.format_table(steps) if steps[1:] else "", *more)))
 
 
-def _format_values(title: str, values: "Mapping[str, Any]", notes: "Mapping[str, Mapping[str, str]] | None" = None) -> str:
-    """Formats values and more columns: the head of each -> name -> text."""
+def _format_values(title: str, values: "Mapping[str, Any]") -> str:
     from tfx_distribute.pipelines.cli import tables
 
-    more = notes or {}
-    rows = [
-        [name, tables.format_value(value), *(of.get(name, "") for of in more.values())] for name, value in values.items()
-    ]
-    return tables.format_table([[title, "value", *more], *rows]) if rows else ""
+    rows = [[name, tables.format_value(value)] for name, value in values.items()]
+    return tables.format_table([[title, "value"], *rows]) if rows else ""

@@ -57,7 +57,7 @@ def run(
                 raise
         if result.search:
             console.print(console_lib.format_trials(result.search))
-        console.print(console_lib.format_summary(result))
+        console.print(console_lib.format_facts(result.facts))
         return result
 
 
@@ -81,4 +81,4 @@ def run_to_end(
         message = error.rejection or node_errors.explain(error.__cause__ or error, module.file.parent)
         console.print(message, markup=False, style="red")
         return Ending(STOPPED, message) if error.rejection else Ending(FAILED, f"{error.node}: {message}")
-    return Ending(NOT_BLESSED if result.blessed is False else 0, result=result)
+    return Ending(NOT_BLESSED if result.blessed is False else 0)

@@ -16,10 +16,10 @@ from ml_metadata import errors as metadata_errors
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS
+from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS, describe_examples
 from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.report.data import UNUSABLE_BASELINE, ArtifactInfo, Node
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE, ArtifactInfo, Node, training_properties
 from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
@@ -105,23 +105,42 @@ class Run:
         trainings = {artifact.info.node for artifact in self.artifacts if artifact.info.type == "ModelRun"}
         return next((model for model in models if model.info.node in trainings), None)
 
+    def read_properties(self, type_name: str) -> Mapping[str, Any]:
+        """Returns the properties of the first artifact of a type; empty without one."""
+        artifact = self.find(type_name)
+        return artifact.properties if artifact else {}
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """How its model was trained, by name."""
+        return dict(sorted(training_properties(self.model.properties).items())) if self.model else {}
+
     @property
     def spans(self) -> str:
         """The spans that it has read, as text; empty if there were none."""
-        examples = self.find("Examples")
-        return str(examples.properties.get(SPANS, "")) if examples else ""
+        return str(self.read_properties("Examples").get(SPANS, ""))
+
+    @property
+    def data(self) -> dict[str, str]:
+        """The spans of its data, and which examples were left out, if any."""
+        return describe_examples(self.read_properties("Examples"))
 
     @property
     def blessed(self) -> bool | None:
         """True if its model meets all thresholds; None without a verdict."""
-        blessing = self.find("ModelBlessing")
-        return bool(blessing.properties["blessed"]) if blessing and "blessed" in blessing.properties else None
+        properties = self.read_properties("ModelBlessing")
+        return bool(properties["blessed"]) if "blessed" in properties else None
 
     @property
     def unusable_baseline(self) -> str:
         """Why the model was not compared with the latest blessed one, or empty."""
-        blessing = self.find("ModelBlessing")
-        return str(blessing.properties.get(UNUSABLE_BASELINE, "")) if blessing else ""
+        return str(self.read_properties("ModelBlessing").get(UNUSABLE_BASELINE, ""))
+
+    @property
+    def pushed(self) -> str:
+        """The folder of the pushed model; empty if none was pushed."""
+        properties = self.read_properties("PushedModel")
+        return str(properties["pushed_destination"]) if properties.get("pushed") else ""
 
     @property
     def defaults(self) -> dict[str, Any]:

@@ -9,30 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli.options import (
     OUTPUT,
-    add_options,
     calm,
-    check_options,
+    on_platforms,
     refuse,
     refusing_errors,
-    target_option,
 )
-from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfx_distribute.pipelines.targets.local.runs import Run
-    from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns
+    from tfx_distribute.pipelines.targets.remote_runs import RemoteRun
 
-REMOTE_TARGETS = target_lib.remote_targets()
 ROOT = click.option(
     "--root", type=click.Path(file_okay=False), help="Folder of a pipeline's runs; default all folders in runs/."
 )
 RUN = click.argument("run", required=False)
-TARGET = target_option("Platform that has the runs.")
+_ON_PLATFORM = on_platforms("Platform that has the runs.", "place")
 
 
 @click.command()
@@ -68,24 +63,22 @@ def runs() -> None:
     """Lists, shows, compares and cancels runs."""
 
 
+@_ON_PLATFORM
 @runs.command("list")
 @ROOT
-@TARGET
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of runs.")
 @OUTPUT
-def list_(root: str | None, target_name: str, limit: int, output: str, **options: Any) -> None:
+def list_(root: str | None, target_class: Any, limit: int, output: str, **options: Any) -> None:
     """Lists runs, the latest first."""
     from tfx_distribute.pipelines.cli import tables
 
-    if target_name == "local":
-        _check_local(options)
+    if target_class.runs_here:
         local = list_local(root, limit)
         documents = [_local_document(run) for run in local]
         rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run), run.spans] for run in local]
     else:
-        platform = open_platform(target_name, root, options)
         with calm():
-            remote = platform.list_runs(limit)
+            remote = target_class.open_runs(options).list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
         rows = [[run.id, run.name, run.state, *_format_times(run), ""] for run in remote]
     if output == "json":
@@ -98,12 +91,12 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
         click.echo("there are no runs", err=True)
 
 
+@_ON_PLATFORM
 @runs.command()
 @RUN
 @ROOT
-@TARGET
 @OUTPUT
-def show(run: str | None, root: str | None, target_name: str, output: str, **options: Any) -> None:
+def show(run: str | None, root: str | None, target_class: Any, output: str, **options: Any) -> None:
     """Shows a run: its steps, parameters and metrics, and if it was blessed.
 
     On this machine, RUN is as for `report`; elsewhere it is an id that `runs list`
@@ -111,15 +104,13 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     """
     from tfx_distribute.pipelines.cli import tables
 
-    if target_name != "local":
+    if not target_class.runs_here:
         if run is None:
             refuse("RUN: is missing; write an id that `runs list` shows")
-        platform = open_platform(target_name, root, options)
         with calm():
-            remote = platform.get(run)
+            remote = target_class.open_runs(options).get(run)
         click.echo(tables.to_json(dataclasses.asdict(remote)) if output == "json" else _format_remote(remote))
         return
-    _check_local(options)
     found = find_local(root, run)
     with calm():
         from tfx_distribute.pipelines.cli import console
@@ -226,22 +217,20 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
     os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments])  # noqa: S606 (no shell on purpose)
 
 
+@_ON_PLATFORM
 @runs.command()
 @click.argument("run")
 @ROOT
-@TARGET
-def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None:
+def cancel(run: str, root: str | None, target_class: Any, **options: Any) -> None:
     """Cancels a run; one on this machine saves its training before it ends.
 
     On this machine, it sends SIGTERM to the run's process, which Ctrl-C would end too.
     """
-    if target_name == "local":
-        _check_local(options)
+    if target_class.runs_here:
         click.echo(_cancel_local(find_local(root, run)))
         return
-    platform = open_platform(target_name, root, options)
     with calm():
-        platform.cancel(run)
+        target_class.open_runs(options).cancel(run)
     click.echo(f"{run}: asked to end")
 
 
@@ -290,31 +279,6 @@ def _cancel_local(run: "Run") -> str:
     except OSError as error:
         refuse(f"RUN: cannot send SIGTERM to {holder} ({error.strerror}); run `kill {holder.pid}` as its user")
     return f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training"
-
-
-def run_options(target_class: "type[target_lib.RemoteTarget[Any]]") -> list[click.Option]:
-    """Returns the options that say where a platform is, and who asks."""
-    options = (*target_class.compile_options, *target_class.submit_options)
-    return [option for option in options if option.name in target_class.run_options]
-
-
-for _target in REMOTE_TARGETS.values():
-    for _command in (list_, show, cancel):
-        add_options(_command, run_options(_target))
-
-
-def open_platform(target_name: str, root: str | None, options: "dict[str, Any]") -> "RemoteRuns":
-    """Connects to a platform."""
-    target_class = REMOTE_TARGETS[target_name]
-    if root is not None:
-        refuse(f"--root: goes with --target local, not with --target {target_name}")
-    check_options(target_class, options)
-    with calm():
-        return target_class.open_runs(options)
-
-
-def _check_local(options: "dict[str, Any]") -> None:
-    check_options(target_names.get("local"), options)
 
 
 def list_local(root: str | None, limit: int | None = None) -> "list[Run]":

@@ -129,13 +129,13 @@ def test_names_of_runs(store):
 
 def test_runs_are_read_when_they_are_asked_for(store, monkeypatch):
     """A pipeline of each hour has hundreds of them after a month."""
-    read, reading = [], runs._Store.read
+    read, reading = [], runs._Stored.read
 
-    def counted(self, context, locked_since):
-        read.append(context.name)
-        return reading(self, context, locked_since)
+    def counted(self):
+        read.append(self.id)
+        return reading(self)
 
-    monkeypatch.setattr(runs._Store, "read", counted)
+    monkeypatch.setattr(runs._Stored, "read", counted)
     assert next(runs.iterate_runs([store.root])).id == FIRST
     assert runs.find([store.root], OLD).id == OLD
     assert runs.find([store.root], "digits").id == FIRST

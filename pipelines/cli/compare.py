@@ -100,9 +100,8 @@ def _train(combination: "Combination", module: "Module", root: str, verbose: boo
         # Of its own, so that it is trained again, and from the first step.
         paths = replace(paths, checkpoints=paths.logs / "checkpoints")
         paths.create()
-    with console_lib.redirect_output(paths.log, verbose, to_stderr=output == "json") as console:
+    with console_lib.showing_run(combination.spec, paths, verbose=verbose, to_stderr=output == "json") as console:
         ending = shown_run.run_to_end(combination.spec, module, paths, console)
-        console.print(f"log      {paths.log}", markup=False)
     if ending.code:
         status: Literal["failed", "not run"] = "failed" if ending.reason.startswith("Trainer: ") else "not run"
         return ending.code, replace(combination, status=status, reason=trials.shorten(ending.reason))

@@ -285,6 +285,17 @@ def print_data(console: Console, paths: "RunPaths", node: str) -> None:
             console.print(f"    {name:<10} {text}", style="yellow" if is_validator else None, markup=False)
 
 
+@contextmanager
+def showing_run(spec: PipelineSpec, paths: "RunPaths", **options: bool) -> Iterator[Console]:
+    """Redirects output to a run's log; prints a line above and commands below it."""
+    with redirect_output(paths.log, **options) as console:
+        console.print(format_header(spec))
+        try:
+            yield console
+        finally:
+            print_commands(console, paths)
+
+
 def print_commands(console: Console, paths: "RunPaths") -> None:
     """Prints the commands that show a run, and its log."""
     from tfx_distribute.pipelines.targets.local import commands, runs

@@ -154,8 +154,7 @@ def run(
         paths.create()
     except ConfigurationError as error:
         notify.refuse_run(spec, str(error))
-    with console_lib.redirect_output(paths.log, verbose) as console:
-        console.print(console_lib.format_header(spec))
+    with console_lib.showing_run(spec, paths, verbose=verbose) as console:
         ending = Ending(FAILED)
         try:
             ending = shown_run.run_to_end(spec, module, paths, console, not no_cache)
@@ -167,7 +166,6 @@ def run(
             ending = Ending(FAILED, f"{type(error).__name__}: {error}")
             raise
         finally:
-            console_lib.print_commands(console, paths)
             notify.tell_end(spec, paths, console, ending)
     sys.exit(ending.code)
 

@@ -205,7 +205,6 @@ def _ready(
     on_beam: Callable[[int, int], None],
 ) -> Iterator[None]:
     """Makes this process ready to run nodes of a pipeline, within the block."""
-    paths.create()
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
     settings = local_launcher.LocalLauncherSettings(
         log_dir=paths.logs,

@@ -12,14 +12,7 @@ from tfx_distribute.pipelines.compare.measurement import Measurement
 
 
 def as_text(combinations: Sequence[Combination], train_steps: int) -> str:
-    """Formats a comparison as a table and sentences of advice.
-
-    ```text
-    num_workers  batch  examples/s  efficiency  input  peers  loss
-    1            32     5,742       1.00        12%    -      0.2512
-    2            64     6,121       0.53        10%    41%    0.1934
-    ```
-    """
+    """Formats a comparison as a table and sentences of advice."""
     columns = ["batch", "examples/s", "efficiency", "input", "peers", "loss"]
     rows = [[*combinations[0].values, *columns]]
     for each, ratio in zip(combinations, efficiencies(combinations), strict=True):
@@ -40,10 +33,7 @@ def as_text(combinations: Sequence[Combination], train_steps: int) -> str:
 
 
 def as_document(pipeline: str, combinations: Sequence[Combination], train_steps: int) -> dict[str, Any]:
-    """Returns a comparison as a JSON document, whose keys docs/scaling.md describes.
-
-    `pipeline` is the pipeline's name.
-    """
+    """Returns a comparison as a JSON document, whose keys docs/scaling.md describes."""
     unknown = dict.fromkeys(field.name for field in fields(Measurement))
     documents = [
         {

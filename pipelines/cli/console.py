@@ -1,6 +1,5 @@
 """Shows a run on a terminal: finished nodes, training progress and results."""
 
-import io
 import logging
 import os
 import sys
@@ -59,8 +58,7 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
     stream: IO[str] = shown_on
     if quiet or _is_own(shown_on):
         target = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(original_stderr if to_stderr else original_stdout)
-        display = io.BufferedWriter(_Display(target, "w"))
-        stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
+        stream = open(target, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (the console closes it)
     console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
@@ -120,19 +118,6 @@ def _switch_handlers(streams: list[Any], to: Any) -> None:
         if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
             with suppress(AttributeError):  # such as dill's, which follows sys.stderr by itself
                 handler.setStream(to)
-
-
-class _Display(io.FileIO):
-    """Standard output that ignores errors.
-
-    The run continues when the reader has left or the disk is full.
-    """
-
-    def write(self, text: Any) -> int:
-        try:
-            return super().write(text) or len(text)  # write() returns None for a full non-blocking pipe
-        except OSError:
-            return len(text)
 
 
 def _follow(log: Path, console: Console, stop: threading.Event) -> None:

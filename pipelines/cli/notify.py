@@ -76,10 +76,7 @@ def refuse_run(spec: "PipelineSpec", text: str) -> NoReturn:
 
 
 def tell_end(spec: "PipelineSpec", paths: "RunPaths", console: "Console", ending: "Ending") -> None:
-    """Sends the notifications about a run that has ended.
-
-    Those that cannot be sent are printed and logged, and do not change the exit code.
-    """
+    """Sends the notifications about a run; a failure does not change the exit code."""
     for failure in _tell(spec, paths, ending):
         console.print(f"Warning: {failure}", style="yellow", markup=False)
         logging.getLogger(__name__).warning(failure)

@@ -102,10 +102,7 @@ def submit(
 
 
 def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the parameters given with -p, as the run's own arguments.
-
-    They are the compiled pipeline's defaults too, but people look for them there.
-    """
+    """Returns the parameters given with -p: people look for them at the run, too."""
     from tfx_distribute.pipelines.spec import loader
     from tfx_distribute.pipelines.targets import tfx_pipeline
 
@@ -114,10 +111,7 @@ def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, A
 
 
 def _compile(target: "RemoteTarget[Any]", module: "Module", enable_cache: bool) -> "Package":
-    """Compiles a pipeline; ends the program if it cannot be compiled.
-
-    Prints warnings to standard error.
-    """
+    """Compiles a pipeline and prints warnings, or ends the program."""
     with calm(show_log=True):  # it warns of files that do not count as part of the module
         package = target.compile(module, enable_cache)
     for warning in (*target.find_warnings(), *(package.warnings if enable_cache else ())):

@@ -291,11 +291,7 @@ def list_local(root: str | None, limit: int | None = None) -> "list[Run]":
 
 
 def find_local(root: str | None, name: str | None) -> "Run":
-    """Finds a run on this machine; ends the program if there is none, or several.
-
-    Looks in `root`, or in all folders of `runs`, for an id, the beginning of one, or
-    the name of a pipeline; by default for the last run.
-    """
+    """Finds a run on this machine; ends the program if there is none, or several."""
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with refusing_errors():

@@ -28,10 +28,7 @@ def run(
     console: Console,
     enable_cache: bool = True,
 ) -> "RunResult":
-    """Runs a pipeline and shows its nodes, its training and its results.
-
-    Raises the errors of `runner.run`; the line of a node that failed has been shown.
-    """
+    """Runs a pipeline and shows its nodes, its training and its results."""
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.
     with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:

@@ -73,17 +73,10 @@ class Combination:
 
 
 def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequence[str] = ()) -> list[Combination]:
-    """Makes all combinations of a grid.
+    """Makes all combinations of a grid; those that cannot be trained are `skipped`.
 
-    One that cannot be trained has the status `skipped`. That is usual: with
-    `strategy=one_device,multi_worker_mirrored` and `num_workers=1,2`, one of the four
-    cannot. A value of which no combination can be trained, or that cannot be compared,
-    raises a ConfigurationError.
-
-    ```python
-    grid = {"strategy": ("multi_worker_mirrored",), "num_workers": (1, 2)}
-    [combination.processes for combination in make(spec, grid, 200)]  # [1, 2]
-    ```
+    A value of which no combination can be trained, or that cannot be compared, raises a
+    ConfigurationError.
     """
     for name, values in grid.items():
         if name in LENGTHS:

@@ -68,10 +68,7 @@ class Settings:
 
 
 class Api:
-    """The API server of Kubeflow Pipelines at a `host:port`, as a step reaches it.
-
-    `launcher` is the command line of Kubeflow's launcher.
-    """
+    """The API server of Kubeflow Pipelines at a `host:port`, as a step reaches it."""
 
     def __init__(self, address: str, launcher: Sequence[str]):
         self._session = requests.Session()
@@ -90,10 +87,7 @@ class Api:
 
 
 def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
-    """Returns the state of the last run before one; empty if there is none.
-
-    It is of the same pipeline, in the same experiment.
-    """
+    """Returns the state of the last run of the pipeline before one; empty for none."""
     pipeline = (run.get("pipeline_version_reference") or {}).get("pipeline_id")
     if not pipeline:  # it was started from a file
         return ""
@@ -107,10 +101,7 @@ def find_last_state(api: Api, run: Mapping[str, Any]) -> str:
 
 
 def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, str]:
-    """Returns the outcome of a run, and why it failed.
-
-    `states` is name of a step -> its state, as in `kubeflow_services.list_states`.
-    """
+    """Returns the outcome of a run, by its steps' states, and why it failed."""
     unfinished = {name: states.get(name, "") for name in settings.steps if states.get(name) not in _DONE}
     if not unfinished:
         return "succeeded", ""
@@ -133,10 +124,7 @@ def read_properties(artifacts: Mapping[str, Sequence[Any]], kind: str) -> dict[s
 
 
 def find_facts(run_id: str, settings: Settings, launcher: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Returns the outcome of a run, and the facts that can be known.
-
-    The outcome is empty if somebody has ended the run.
-    """
+    """Returns the outcome of a run, if nobody has ended it, and what can be known."""
     log = f"{settings.page.rstrip('/')}/#/runs/details/{run_id}" if settings.page else ""
     places = {"log": log, "host": "Kubeflow Pipelines"}
     try:

@@ -42,38 +42,23 @@ class Message:
 
 
 def find_outcome(code: int, last_outcome: str = "succeeded") -> str:
-    """Returns the outcome of a run; empty for one that was interrupted.
+    """Returns the outcome of a run by its exit code; empty for an interrupted one.
 
-    ```python
-    find_outcome(0, last_outcome="failed")  # "recovered"
-    ```
-
-    `code` is the exit code of the command `run`, and `last_outcome` the outcome of the
-    run before it, or the state of one that was ended.
+    `last_outcome` is that of the run before it, or the state of one that was ended.
     """
     outcome = _OUTCOMES.get(code, "")
     return "recovered" if outcome == "succeeded" and last_outcome not in _GOOD else outcome
 
 
 def choose_outcome(outcome: str, when: Collection[str]) -> str:
-    """Returns the outcome to send a notification for; empty if none is wanted.
-
-    A run that has recovered has succeeded, too.
-    """
+    """Returns the outcome to tell, if any; who has recovered has succeeded, too."""
     if outcome == "recovered" and outcome not in when:
         outcome = "succeeded"
     return outcome if outcome in when else ""
 
 
 def compose(pipeline: str, outcome: str, facts: Mapping[str, str]) -> Message:
-    """Returns the message about a run.
-
-    ```python
-    compose("taxi", "not_blessed", {"host": "train-1"}).title  # "taxi: not blessed"
-    ```
-
-    `facts` is a name -> what there is to tell; those that are empty are left out.
-    """
+    """Returns the message about a run; facts that are empty are left out."""
     shown = {name: _shorten(text) if name in _LONG else text for name, text in facts.items() if text}
     body = "\n".join(f"{name}: {text}" for name, text in shown.items())
     return Message(f"{pipeline}: {outcome.replace('_', ' ')}", body, outcome in _GOOD)

@@ -167,8 +167,7 @@ def _search(search: Search, options: TrainingOptions, hparams: Mapping[str, Valu
 def replicas_in_step(distribution: Distribution, devices: int | None) -> int | None:
     """Returns the number of replicas that train in step; None if the machine decides.
 
-    A worker of parameter servers does not wait for others, and so counts alone. Under
-    `model_parallel`, a replica is a group of devices that holds the whole model.
+    A worker of parameter servers does not wait for others, and so counts alone.
     """
     if distribution.strategy == "model_parallel" and distribution.mesh:
         return layout_rules.parse_mesh(distribution.mesh)[0]

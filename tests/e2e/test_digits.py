@@ -82,7 +82,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     # A model below its threshold is not pushed, and has its own exit code.
     fourth = command("run", pipeline, "-p", "train_steps=1", "-p", "learning_rate=1e-4")
     assert fourth.code == 3, fourth.output
-    assert re.search(r"SparseCategoricalAccuracy +[\d.]+ +>= 0.95  not met", fourth.output)
+    assert re.search(r"SparseCategoricalAccuracy +[\d.]+ +>= 0.95 not met", fourth.output)
     assert "not pushed: thresholds are not met" in fourth.output
     assert len(list(pushed.parent.iterdir())) == 3
 

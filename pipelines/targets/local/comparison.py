@@ -10,11 +10,7 @@ Differences = dict[str, tuple[Any, ...]]  # by name, a value for each run
 
 
 def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]]) -> dict[str, Differences]:
-    """Returns the parameters and metrics that differ, those of each run in a tuple.
-
-    Hyperparameters are parameters, too, and metrics are those of the evaluation and of
-    the training, as `results.list_metrics` returns them.
-    """
+    """Returns the parameters, hyperparameters too, and the metrics that differ."""
     parameters = [
         {
             **run.parameters,
@@ -28,13 +24,6 @@ def compare(runs: Sequence[Run], metrics: Sequence[Mapping[str, float]]) -> dict
 
 
 def find_differences(values: Sequence[Mapping[str, Any]]) -> Differences:
-    """Returns the names whose values are not the same in all mappings.
-
-    A value is None in a mapping that does not have it.
-
-    Example:
-      >>> find_differences([{"epochs": 1, "seed": 0}, {"epochs": 2, "seed": 0}])
-      {'epochs': (1, 2)}
-    """
+    """Returns the names whose values differ; None where a mapping has none."""
     rows = {name: tuple(each.get(name) for each in values) for name in dict.fromkeys(itertools.chain(*values))}
     return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}

@@ -17,10 +17,7 @@ _ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: 
 
 
 def make(run: Run) -> Report:
-    """Reads everything that the report of a run shows.
-
-    Parts whose files are missing are left out and named.
-    """
+    """Reads what the report of a run shows; what is missing is left out and named."""
     parts = artifacts.read(find_sources(run))
     missing = list(parts.pop("missing"))
     failed = [node.name for node in run.nodes if node.state == "failed"]

@@ -102,10 +102,7 @@ def read(run: "Run", spec: PipelineSpec) -> RunResult:
 
 
 def read_evaluation(run: "Run") -> tuple[Evaluation | None, tuple[str, ...]]:
-    """Returns the evaluation of a run, if there is one, and what could not be read.
-
-    Reads it with TFMA, which loads TensorFlow.
-    """
+    """Returns the evaluation of a run, if there is one, and what could not be read."""
     evaluation = run.find("ModelEvaluation")
     if evaluation is None:
         return None, ()

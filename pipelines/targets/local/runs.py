@@ -160,10 +160,7 @@ def open_store(root: Path, mode: int = metadata_store_pb2.SqliteMetadataSourceCo
 
 
 def find_roots(root: str | None) -> list[Path]:
-    """Returns the folders that have runs: `root`, or by default those in `runs`.
-
-    Raises a ConfigurationError if there are no runs.
-    """
+    """Returns the folders that have runs: `root`, or by default those in `runs`."""
     if root is not None:
         if not (Path(root) / METADATA_FILE).is_file():
             raise ConfigurationError(
@@ -216,10 +213,7 @@ def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | 
 
 
 def list_newest_spans(root: Path) -> list[tuple[str, str]]:
-    """Returns the newest span that each run has read, by id, the latest run first.
-
-    Runs that have read none are left out.
-    """
+    """Returns the newest span that each run has read, by id, the latest run first."""
     if not (root / METADATA_FILE).is_file():
         return []
     stored, found = _list_stored([root], None), dict[int, str]()

@@ -34,19 +34,4 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.job.warm_start import WarmStart as WarmStart
 
 # Beam's worker processes import modules of this package, and must not load TFX.
-__all__, __getattr__, __dir__ = lazy_names.export(
-    __name__,
-    {
-        ".evaluator.component": ("Evaluator",),
-        ".example_gen.component": ("CsvExampleGen", "ImageExampleGen", "ImportExampleGen", "ParquetExampleGen"),
-        ".example_validator.component": ("ExampleValidator",),
-        ".example_validator.rules": ("ValidationRules",),
-        ".pusher.component": ("Pusher",),
-        ".sharder.component": ("Sharder",),
-        ".trainer.component": ("Trainer",),
-        ".tuner.component": ("Tuner",),
-        ".tuner.search": ("Search",),
-        ".tuner.value_range": ("ValueRange",),
-        "..trainer_module.job.warm_start": ("WarmStart",),
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)

@@ -54,37 +54,4 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.errors import ConfigurationError as ConfigurationError
 
 # `tfx-distribute --help` loads none of them.
-__all__, __getattr__, __dir__ = lazy_names.export(
-    __name__,
-    {
-        "..trainer_module.errors": ("ConfigurationError",),
-        ".plan.run_plan": ("RunPlan",),
-        ".python_api": ("compile_pipeline", "compile_spec", "load", "make_plan", "run"),
-        ".targets.kubeflow.settings": ("KubeflowSettings", "Secret", "SecurityContext", "Volume"),
-        ".targets.local.results": ("MetricResult", "RunResult"),
-        ".targets.local.runner": ("NodeError",),
-        ".targets.local.settings": ("LocalSettings",),
-        ".targets.vertex.settings": ("VertexSettings",),
-        ".spec.beam": ("Beam",),
-        ".spec.machines": ("MachineSpec", "Toleration"),
-        ".spec.pipeline": (
-            "BaseModelSpec",
-            "Change",
-            "Data",
-            "Evaluate",
-            "Metric",
-            "Notify",
-            "Parameters",
-            "PipelineSpec",
-            "Push",
-            "Shards",
-            "Train",
-            "Transform",
-            "Validate",
-        ),
-        ".spec.targets": ("Targets",),
-        # Also names of `components`: the section `tune` is what a Tuner takes.
-        "tfx_distribute.components.tuner.search": ("Search",),
-        "tfx_distribute.components.tuner.value_range": ("ValueRange",),
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)

@@ -80,15 +80,9 @@ def run(
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.pipelines.cli import shown_run
 
-    paths = target.paths
-    paths.create()
-    with console_lib.redirect_output(paths.log, quiet=quiet) as console:
-        console.print(console_lib.format_header(target.spec))
-        try:
-            return shown_run.run(target.spec, module, paths, console, enable_cache)
-        finally:
-            console_lib.print_commands(console, paths)
-            console.print(f"log      {paths.log}", markup=False)
+    target.paths.create()
+    with console_lib.showing_run(target.spec, target.paths, quiet=quiet) as console:
+        return shown_run.run(target.spec, module, target.paths, console, enable_cache)
 
 
 def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":

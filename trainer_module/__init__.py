@@ -25,11 +25,4 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.user_code.task import Task as Task
 
 # `get_strategy` needs TensorFlow.
-__all__, __getattr__, __dir__ = lazy_names.export(
-    __name__,
-    {
-        ".strategies.factory": ("get_strategy",),
-        ".user_code.module_loader": ("ModelContext",),
-        ".user_code.task": ("Task",),
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)

@@ -1,30 +1,34 @@
 """Loads the names that a package exports when they are first used."""
 
+import ast
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
-def export(
-    package: str, names: Mapping[str, Sequence[str]]
-) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def export(package: str, file: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Makes `__all__`, `__getattr__` and `__dir__` of a package's `__init__.py`.
 
-    Type checkers and editors do not follow them: import each name as itself in a block
-    of `if TYPE_CHECKING`, too.
+    The names are those that `file` imports in a block of `if TYPE_CHECKING`, as type
+    checkers and editors see them.
 
     ```python
-    names = {".pusher.component": ["Pusher"]}
-    __all__, __getattr__, __dir__ = lazy_names.export(__name__, names)
+    if TYPE_CHECKING:
+        from tfx_distribute.components.pusher.component import Pusher as Pusher
+
+    __all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)
     ```
     """
-    modules = {name: module for module, exported in names.items() for name in exported}
+    blocks = [node for node in ast.parse(Path(file).read_text(encoding="utf-8")).body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    modules = {alias.name: str(node.module) for node in imports for alias in node.names}
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(modules[name], package), name)
+        return getattr(importlib.import_module(modules[name]), name)
 
     def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules})

@@ -11,7 +11,7 @@ from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifact_types, artifacts, page
-from tfx_distribute.components.report.data import UNUSABLE_BASELINE, VERDICTS, Report
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE, VERDICTS, Report, training_properties
 
 HTML, METRICS, CLASSIFICATION_METRICS = "html", "metrics", "classification_metrics"
 STATISTICS, ANOMALIES, MODEL_RUN, TRIALS = "statistics", "anomalies", "model_run", "tuner_results"
@@ -40,7 +40,7 @@ def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mappi
         search=search,
     )
     model = inputs.get(standard_component_specs.MODEL_KEY)
-    training = artifacts.training_properties(read_properties(model[0])) if model else {}
+    training = training_properties(read_properties(model[0])) if model else {}
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY)
     data = describe_examples(read_properties(examples[0])) if examples else {}
     report = Report(pipeline=title, data=data, training=training, **artifacts.read(sources))

@@ -93,12 +93,6 @@ def _read(title: str, folder: str, read_folder: Callable[[str], PartT], missing:
     return None
 
 
-def training_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns how a model was trained, from the properties of its artifact."""
-    internal = ("tfx_version", "is_external", "name", "state", "pipeline_name", "producer_component")
-    return {name: value for name, value in properties.items() if name not in internal}
-
-
 def read_search(folder: str, properties: Mapping[str, Any]) -> trials.SearchResult:
     """Reads the trials of a search, given the folder and properties of its artifact."""
     objective, goal = str(properties.get("objective", "score")), str(properties.get("goal", "max"))

@@ -238,6 +238,12 @@ class Evaluation:
         return tuple(slice_.name for slice_ in self.slices if metric in slice_.cells and slice_.cells[metric].failed)
 
 
+def training_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns how a model was trained, from the properties of its artifact."""
+    internal = ("tfx_version", "is_external", "name", "state", "pipeline_name", "producer_component")
+    return {name: value for name, value in properties.items() if name not in internal}
+
+
 def describe_unusable_baseline(reason: str) -> str:
     """Says why the latest blessed model was not compared with; empty if it was."""
     return f"not compared with the latest blessed model: {reason}" if reason else ""

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,7 +13,6 @@ from tfx_distribute.trainer_module.errors import TrainingError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.compare.combinations import Combination
-    from tfx_distribute.pipelines.compare.comparison import Outcome
     from tfx_distribute.pipelines.spec.user_module import Module
 
 
@@ -57,42 +56,40 @@ def compare(
     from tfx_distribute.pipelines.cli import compare_report, tables
     from tfx_distribute.pipelines.compare import combinations as combinations_lib
     from tfx_distribute.pipelines.compare import grid
-    from tfx_distribute.pipelines.compare.comparison import Outcome
     from tfx_distribute.pipelines.spec import loader, user_module
     from tfx_distribute.pipelines.targets.local.target import LocalTarget
 
     with refusing_errors():
         spec = loader.load(pipeline)
         combinations = combinations_lib.make(spec, grid.parse(parameters), train_steps, gpus.list_visible())
-        first = next(each.spec for each in combinations if not each.problem)
+        first = next(each.spec for each in combinations if not each.reason)
         folder = str(LocalTarget(first, {"root": root}).paths.root / "compare")
         module = user_module.find(first)
-    outcomes = [Outcome(each, "skipped" if each.problem else "not run", each.problem) for each in combinations]
     code = 0
     for index, combination in enumerate(combinations):
         title = f"{index + 1} {combination.label}"
-        if combination.problem:
-            click.echo(f"{title}: skipped: {combination.problem}", err=output == "json")
+        if combination.reason:
+            click.echo(f"{title}: skipped: {combination.reason}", err=output == "json")
             continue
         click.echo(title, err=output == "json")
-        ending, outcomes[index] = _train(combination, module, folder, verbose, output)
-        if outcomes[index].status == "failed":
+        ending, combinations[index] = _train(combination, module, folder, verbose, output)
+        if combinations[index].status == "failed":
             code = FAILED
         elif ending:
             code = ending
             break
-    if any(each.status in ("measured", "failed") for each in outcomes):
-        document = compare_report.as_document(spec.name, outcomes, train_steps)
-        click.echo(tables.to_json(document) if output == "json" else f"\n{compare_report.as_text(outcomes, train_steps)}")
+    if any(each.status in ("measured", "failed") for each in combinations):
+        document = compare_report.as_document(spec.name, combinations, train_steps)
+        text = tables.to_json(document) if output == "json" else f"\n{compare_report.as_text(combinations, train_steps)}"
+        click.echo(text)
     sys.exit(code)
 
 
-def _train(combination: "Combination", module: "Module", root: str, verbose: bool, output: str) -> "tuple[int, Outcome]":
-    """Trains a combination, and returns the exit code and its outcome."""
+def _train(combination: "Combination", module: "Module", root: str, verbose: bool, output: str) -> "tuple[int, Combination]":
+    """Trains a combination, and returns the exit code and what came of it."""
     from tfx_distribute.components.tuner import trials
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.pipelines.cli import shown_run
-    from tfx_distribute.pipelines.compare.comparison import Outcome
     from tfx_distribute.pipelines.compare.measurement import measure
     from tfx_distribute.pipelines.targets.local import paths as paths_lib
     from tfx_distribute.pipelines.targets.local import runs
@@ -103,16 +100,14 @@ def _train(combination: "Combination", module: "Module", root: str, verbose: boo
         # Of its own, so that it is trained again, and from the first step.
         paths = replace(paths, checkpoints=paths.logs / "checkpoints")
         paths.create()
-    with console_lib.redirect_output(paths.log, verbose, to_stderr=output == "json") as console:
+    with console_lib.showing_run(combination.spec, paths, verbose=verbose, to_stderr=output == "json") as console:
         ending = shown_run.run_to_end(combination.spec, module, paths, console)
-        console.print(f"log      {paths.log}", markup=False)
     if ending.code:
-        is_training = ending.reason.startswith("Trainer: ")
-        outcome = Outcome(combination, "failed" if is_training else "not run", trials.shorten(ending.reason))
-        return ending.code, outcome
+        status: Literal["failed", "not run"] = "failed" if ending.reason.startswith("Trainer: ") else "not run"
+        return ending.code, replace(combination, status=status, reason=trials.shorten(ending.reason))
     model_run = runs.find([paths.root], paths.run_id).find("ModelRun")
     try:
         measurement = measure(history.read(model_run.info.uri) if model_run else [])
     except TrainingError as error:
-        return FAILED, Outcome(combination, "failed", str(error))
-    return 0, Outcome(combination, "measured", measurement=measurement)
+        return FAILED, replace(combination, status="failed", reason=str(error))
+    return 0, replace(combination, status="measured", measurement=measurement)

@@ -7,24 +7,17 @@ from typing import Any
 from tfx_distribute.pipelines.cli import tables
 from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.compare.advice import advise
-from tfx_distribute.pipelines.compare.comparison import Outcome, efficiencies
+from tfx_distribute.pipelines.compare.combinations import Combination, efficiencies
 from tfx_distribute.pipelines.compare.measurement import Measurement
 
 
-def as_text(outcomes: Sequence[Outcome], train_steps: int) -> str:
-    """Formats a comparison as a table and sentences of advice.
-
-    ```text
-    num_workers  batch  examples/s  efficiency  input  peers  loss
-    1            32     5,742       1.00        12%    -      0.2512
-    2            64     6,121       0.53        10%    41%    0.1934
-    ```
-    """
+def as_text(combinations: Sequence[Combination], train_steps: int) -> str:
+    """Formats a comparison as a table and sentences of advice."""
     columns = ["batch", "examples/s", "efficiency", "input", "peers", "loss"]
-    rows = [[*outcomes[0].combination.values, *columns]]
-    for outcome, ratio in zip(outcomes, efficiencies(outcomes), strict=True):
-        cells = [outcome.status, *[""] * (len(columns) - 1)]
-        if measured := outcome.measurement:
+    rows = [[*combinations[0].values, *columns]]
+    for each, ratio in zip(combinations, efficiencies(combinations), strict=True):
+        cells = [each.status, *[""] * (len(columns) - 1)]
+        if measured := each.measurement:
             cells = [
                 str(measured.batch),
                 f"{measured.examples_per_second:,.0f}",
@@ -33,35 +26,32 @@ def as_text(outcomes: Sequence[Outcome], train_steps: int) -> str:
                 _format(measured.wait_share, ".0%"),
                 _format(measured.loss, ".4g"),
             ]
-        rows.append([*map(grid.format_value, outcome.combination.values.values()), *cells])
-    reasons = [f"{each.status}: {each.combination.label}: {each.reason}" for each in outcomes if each.reason]
-    advice = [f"* {sentence}" for sentence in advise(outcomes, train_steps)]
+        rows.append([*map(grid.format_value, each.values.values()), *cells])
+    reasons = [f"{each.status}: {each.label}: {each.reason}" for each in combinations if each.reason]
+    advice = [f"* {sentence}" for sentence in advise(combinations, train_steps)]
     return "\n\n".join(part for part in (tables.format_table(rows), "\n".join(reasons), "\n".join(advice)) if part)
 
 
-def as_document(pipeline: str, outcomes: Sequence[Outcome], train_steps: int) -> dict[str, Any]:
-    """Returns a comparison as a JSON document, whose keys docs/scaling.md describes.
-
-    `pipeline` is the pipeline's name.
-    """
+def as_document(pipeline: str, combinations: Sequence[Combination], train_steps: int) -> dict[str, Any]:
+    """Returns a comparison as a JSON document, whose keys docs/scaling.md describes."""
     unknown = dict.fromkeys(field.name for field in fields(Measurement))
-    combinations = [
+    documents = [
         {
-            "parameters": dict(outcome.combination.values),
-            "status": outcome.status,
-            "reason": outcome.reason,
-            "processes": outcome.combination.processes,
-            "devices": outcome.combination.devices,
+            "parameters": dict(each.values),
+            "status": each.status,
+            "reason": each.reason,
+            "processes": each.processes,
+            "devices": each.devices,
             "efficiency": ratio,
-            **(vars(outcome.measurement) if outcome.measurement else unknown),
+            **(vars(each.measurement) if each.measurement else unknown),
         }
-        for outcome, ratio in zip(outcomes, efficiencies(outcomes), strict=True)
+        for each, ratio in zip(combinations, efficiencies(combinations), strict=True)
     ]
     return {
         "pipeline": pipeline,
         "train_steps": train_steps,
-        "combinations": combinations,
-        "advice": advise(outcomes, train_steps),
+        "combinations": documents,
+        "advice": advise(combinations, train_steps),
     }
 
 

@@ -1,12 +1,11 @@
 """Shows a run on a terminal: finished nodes, training progress and results."""
 
-import io
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tfx_distribute.components.report.data import describe_unusable_baseline
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.cli.progress_line import (
@@ -30,12 +28,11 @@ from tfx_distribute.pipelines.cli.progress_line import (
 )
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
-from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
 from tfx_distribute.trainer_module.reporting.progress import LOG_SECONDS, Progress, log_interval
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
-    from tfx_distribute.pipelines.targets.local.results import RunResult
+    from tfx_distribute.pipelines.targets.local.results import Fact
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
 MAX_TRIALS = 20  # that are shown after a run
@@ -61,8 +58,7 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
     stream: IO[str] = shown_on
     if quiet or _is_own(shown_on):
         target = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(original_stderr if to_stderr else original_stdout)
-        display = io.BufferedWriter(_Display(target, "w"))
-        stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
+        stream = open(target, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (the console closes it)
     console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
@@ -122,19 +118,6 @@ def _switch_handlers(streams: list[Any], to: Any) -> None:
         if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
             with suppress(AttributeError):  # such as dill's, which follows sys.stderr by itself
                 handler.setStream(to)
-
-
-class _Display(io.FileIO):
-    """Standard output that ignores errors.
-
-    The run continues when the reader has left or the disk is full.
-    """
-
-    def write(self, text: Any) -> int:
-        try:
-            return super().write(text) or len(text)  # write() returns None for a full non-blocking pipe
-        except OSError:
-            return len(text)
 
 
 def _follow(log: Path, console: Console, stop: threading.Event) -> None:
@@ -281,24 +264,34 @@ def print_data(console: Console, paths: "RunPaths", node: str) -> None:
 
     run = runs.find([paths.root], paths.run_id)
     is_validator = node == "ExampleValidator"
-    facts = {"anomalies": report.describe_anomalies(run)} if is_validator else report.describe_data(run)
+    facts = {"anomalies": report.describe_anomalies(run)} if is_validator else run.data
     for name, text in facts.items():
         if text:
             console.print(f"    {name:<10} {text}", style="yellow" if is_validator else None, markup=False)
 
 
+@contextmanager
+def showing_run(spec: PipelineSpec, paths: "RunPaths", **options: bool) -> Iterator[Console]:
+    """Redirects output to a run's log; prints a line above and commands below it."""
+    with redirect_output(paths.log, **options) as console:
+        console.print(format_header(spec))
+        try:
+            yield console
+        finally:
+            print_commands(console, paths)
+
+
 def print_commands(console: Console, paths: "RunPaths") -> None:
-    """Prints the commands that show a run: its report, and TensorBoard for its logs."""
+    """Prints the commands that show a run, and its log."""
     from tfx_distribute.pipelines.targets.local import commands, runs
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        run = runs.find([paths.root], paths.run_id)
+        shown = commands.list_commands(runs.find([paths.root], paths.run_id))
     except ConfigurationError:  # it did not come to its first node
-        return
-    console.print(f"report   {commands.report_command(paths.run_id, paths.root)}", markup=False)
-    if commands.find_tensorboard_folders([run]):
-        console.print(f"curves   {commands.tensorboard_command(paths.run_id, paths.root)}", markup=False)
+        shown = {"log": str(paths.log)}
+    for name, text in shown.items():
+        console.print(f"{name:<8} {text}", markup=False)
 
 
 def format_trials(search: trials.SearchResult) -> Text:
@@ -309,61 +302,12 @@ def format_trials(search: trials.SearchResult) -> Text:
     return Text("\n".join(rows))
 
 
-def format_summary(result: "RunResult") -> Text:
-    """Formats a run's result: training, metrics and thresholds, place of the model."""
-    rows: list[tuple[str, Text | str]] = []
-    training = result.training
-    if "strategy" in training:
-        batch = training.get("global_batch_size")
-        size = f", global batch {batch}" if batch else ""
-        steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
-        replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
-        rows.append(("trained", f"{training['strategy']}, {replicas}{size}{steps}"))
-    shares = format_shares({name.removeprefix("time_"): training[name] for name in training if name.startswith("time_")})
-    if shares:
-        rows.append(("time", shares))
-    if "slowest_process" in training:
-        slowest = TimeUse(
-            (),
-            training["slowest_process"],
-            training["slowest_process_holds_back"],
-            training["slowest_process_reason"],
-        )
-        rows.append(("slowest", Text(slowest.describe(), "yellow")))
-    if "exported_epoch" in training:
-        metrics = [
-            f", {name.removeprefix('exported_')} {training[name]:.6g}"
-            for name in training
-            if name.startswith("exported_val_")
-        ]
-        rows.append(("exported", f"epoch {training['exported_epoch']}{''.join(metrics)}"))
-    if training.get("base_model"):
-        taken = training["base_model_weights_taken"]
-        total = taken + training["base_model_weights_skipped"]
-        started_from = f"{training['base_model']}, {taken} of {total} weights"
-        if "base_model_entries_taken" in training:
-            known = training["base_model_entries_taken"]
-            started_from += f", {known} of {known + training['base_model_entries_new']} vocabulary entries"
-        rows.append(("started from", started_from))
-    if evaluation := result.evaluation:
-        values = {name: f"{value:.6g}" for name, value in evaluation.values.items()}
-        column_width = max(map(len, values.values()), default=0) + 2
-        verdict_on = evaluation.describe_verdicts()
-        for name, value in values.items():
-            cells = Text(f"{value:<{column_width}}")
-            if verdict := verdict_on.get(name):
-                cells.append(f"{evaluation.thresholds.get(name, '')}  ")
-                cells.append(verdict, "green" if verdict == "met" else "red")
-            rows.append((name, cells))
-    if result.unusable_baseline:
-        rows.append(("baseline", describe_unusable_baseline(result.unusable_baseline)))
-    if result.pushed:
-        rows.append(("model", result.pushed))
-    elif result.blessed is False:
-        rows.append(("model", Text.assemble(("not pushed", "red"), f": thresholds are not met; it is in {result.model}")))
-    elif result.withdrawn:
-        rows.append(("model", f"not pushed: a rollback has withdrawn it; it is in {result.model}"))
-    else:
-        rows.append(("model", result.model))
-    width = max(len(name) for name, _ in rows) + 2
-    return Text("\n").join(Text.assemble(f"{name:<{width}}", value) for name, value in rows)
+def format_facts(facts: "Sequence[Fact]") -> Text:
+    """Formats what came out of a run, a line for each fact."""
+    name_width = max((len(fact.name) for fact in facts), default=0) + 2
+    width = max((len(fact.text) for fact in facts if fact.verdict), default=0) + 2
+    lines = []
+    for fact in facts:
+        cells = (f"{fact.text:<{width}}", (fact.verdict, fact.color)) if fact.verdict else ((fact.text, fact.color),)
+        lines.append(Text.assemble(f"{fact.name:<{name_width}}", *cells))
+    return Text("\n").join(lines)

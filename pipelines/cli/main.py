@@ -5,12 +5,10 @@ Each command imports what it needs when it runs, so that help and checks are fas
 
 import os
 import sys
-from dataclasses import replace
 from typing import Any
 
 import click
 
-from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli import (
     compare,
     init,
@@ -24,22 +22,19 @@ from tfx_distribute.pipelines.cli import (
     span_runs,
 )
 from tfx_distribute.pipelines.cli.options import (
-    ANY_TARGET,
     FAILED,
     INTERRUPTED,
-    INVALID,
     OUTPUT,
     PARAMETER,
     PIPELINE,
-    add_options,
-    check_options,
     load,
+    on_platforms,
     refuse,
     refusing_errors,
     warn,
 )
-from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
+from tfx_distribute.pipelines.targets.target import Target
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -51,18 +46,16 @@ def main() -> None:
     os.environ.update(tpu_library.NOT_LOADED)  # training processes load it
 
 
+@on_platforms("Platform that the pipeline would run on.", "compile")
 @main.command()
 @PIPELINE
 @PARAMETER
-@ANY_TARGET
-def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **options: Any) -> None:
+def validate(pipeline: str, parameters: tuple[str, ...], target_class: type[Target[Any]], **options: Any) -> None:
     """Checks a pipeline file, its module and its local data. Runs nothing.
 
     With --target, checks for that platform instead of this machine: its settings, its
     machines, and that its steps can reach the data.
     """
-    target_class = target_names.get(target_name)
-    check_options(target_class, options)
     target, module = load(pipeline, parameters, target_class, options)
     if target.runs_here:
         notify.warn_if_missing(target.spec)
@@ -73,20 +66,18 @@ def validate(pipeline: str, parameters: tuple[str, ...], target_name: str, **opt
     click.echo(f"{pipeline}: valid{platform} ({target.spec.name}: {module.train} of {module.file})")
 
 
+@on_platforms("Platform that the pipeline would run on.", "compile")
 @main.command()
 @PIPELINE
 @PARAMETER
-@ANY_TARGET
 @OUTPUT
-def plan(pipeline: str, parameters: tuple[str, ...], target_name: str, output: str, **options: Any) -> None:
+def plan(pipeline: str, parameters: tuple[str, ...], target_class: type[Target[Any]], output: str, **options: Any) -> None:
     """Shows what a run would do, without starting anything.
 
     It shows processes and their TF_CONFIG, replicas, batch, steps and warnings. With
     --target, also what the Trainer's step would create there for training: a TFJob, a
     JobSet or a CustomJob.
     """
-    target_class = target_names.get(target_name)
-    check_options(target_class, options)
     target, module = load(pipeline, parameters, target_class, options)
     from tfx_distribute.pipelines.plan import run_plan as plan_lib
 
@@ -159,15 +150,11 @@ def run(
     from tfx_distribute.trainer_module.liveness import exit_codes
 
     notify.warn_if_missing(spec)
-    unread = ", ".join(span_runs.find_unread(spec.data, paths.root))
-    if unread:
-        warn(f"no run has read {unread}; run --backfill FIRST..LAST reads them, the oldest first")
     try:
         paths.create()
     except ConfigurationError as error:
         notify.refuse_run(spec, str(error))
-    with console_lib.redirect_output(paths.log, verbose) as console:
-        console.print(console_lib.format_header(spec))
+    with console_lib.showing_run(spec, paths, verbose=verbose) as console:
         ending = Ending(FAILED)
         try:
             ending = shown_run.run_to_end(spec, module, paths, console, not no_cache)
@@ -179,16 +166,9 @@ def run(
             ending = Ending(FAILED, f"{type(error).__name__}: {error}")
             raise
         finally:
-            if ending.code != INVALID:
-                console_lib.print_commands(console, paths)
-            console.print(f"log      {paths.log}", markup=False)
-            notify.tell_end(spec, paths, console, replace(ending, unread=unread))
+            notify.tell_end(spec, paths, console, ending)
     sys.exit(ending.code)
 
-
-for remote_target in target_lib.remote_targets().values():
-    for checking_command in (validate, plan):
-        add_options(checking_command, remote_target.compile_options)
 
 for command in (
     init.init,

@@ -12,11 +12,7 @@ _TRACEBACK = "Traceback (most recent call last):\n"
 
 
 def explain(error: BaseException, module_folder: Path) -> str:
-    """Returns the first error of a chain, and its line in the user's code, if any.
-
-    Returns at most about `MAX_LINES` lines, and the message of a `TfxDistributeError`
-    unchanged.
-    """
+    """Returns the first error of a chain, and its line in the user's code, if any."""
     if own := errors.find_own(error):
         return str(own)
     root = [*errors.chain(error)][-1]

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.cli.options import FAILED, INVALID, PIPELINE, refuse, warn
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from rich.console import Console
 
-    from tfx_distribute.components.report.data import Evaluation
     from tfx_distribute.pipelines.notify.message import Ending, Message
     from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
@@ -77,10 +76,7 @@ def refuse_run(spec: "PipelineSpec", text: str) -> NoReturn:
 
 
 def tell_end(spec: "PipelineSpec", paths: "RunPaths", console: "Console", ending: "Ending") -> None:
-    """Sends the notifications about a run that has ended.
-
-    Those that cannot be sent are printed and logged, and do not change the exit code.
-    """
+    """Sends the notifications about a run; a failure does not change the exit code."""
     for failure in _tell(spec, paths, ending):
         console.print(f"Warning: {failure}", style="yellow", markup=False)
         logging.getLogger(__name__).warning(failure)
@@ -93,7 +89,7 @@ def _tell(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "
     from tfx_distribute.pipelines.notify import message
 
     try:
-        found, facts = _find_facts(spec, paths, ending)
+        found, facts = _find_facts(paths, ending)
         outcome = message.choose_outcome(found, spec.notify.when)
         return _send(spec.notify, message.compose(spec.name, outcome, facts)) if outcome else ()
     except (Exception, KeyboardInterrupt) as error:
@@ -109,56 +105,29 @@ def _send(settings: "Notify", message: "Message") -> list[str]:
     return [f"not sent to {failure}" for failure in sending.send(message, sending.read_addresses(settings.urls))]
 
 
-def _find_facts(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[str, str]]:
+def _find_facts(paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[str, str]]:
     """Returns the outcome of a run, and the facts that can be read."""
-    from tfx_distribute.components.report.data import describe_unusable_baseline
-    from tfx_distribute.pipelines.cli import terminal
     from tfx_distribute.pipelines.notify import message
 
-    reason, host = {"reason": terminal.escape(ending.reason)}, {"host": socket.gethostname()}
-    if paths is None:
-        return message.find_outcome(ending.code), {**reason, **host}
-    from tfx_distribute.pipelines.targets.local import commands, report
+    facts, before = {"reason": ending.reason}, "succeeded"
+    if paths is not None:
+        from tfx_distribute.pipelines.targets.local import commands, results, runs
 
-    known = _iterate_runs(paths.root)
-    latest = next(known, None)
-    run = latest if latest and latest.id == paths.run_id else None  # it has locked the folder
-    before = next(known, None) if run else latest
-    facts = {"run": paths.run_id}
-    if run:
-        facts |= {**report.describe_data(run), "not read": ending.unread}
-    facts |= reason
-    if result := ending.result:
-        facts |= _describe_metrics(result.evaluation, itertools.chain([before] if before else [], known))
-        facts["baseline"] = terminal.escape(describe_unusable_baseline(result.unusable_baseline))
-        facts["model"] = result.pushed or result.model + (" (not pushed)" if spec.push else "")
-    if run:
-        facts["report"] = commands.report_command(run.id, run.root)
-    return message.find_outcome(ending.code, _describe_end(before)), {**facts, "log": str(paths.log), **host}
+        facts, run = {"run": paths.run_id, "reason": ending.reason, "log": str(paths.log)}, None
+        with contextlib.suppress(ConfigurationError):
+            for each in itertools.islice(runs.iterate_runs([paths.root]), 2):
+                if each.id != paths.run_id:
+                    before = _describe_end(each)
+                    break
+                run = each
+        if run:
+            found = results.list_facts(run, results.read_evaluation(run)[0])
+            shown = {fact.name: message.describe_metric(fact.text, fact.verdict) for fact in found}
+            facts = {"run": run.id, **run.data, "reason": ending.reason, **shown, **commands.list_commands(run)}
+    facts = {name: terminal.escape(text) for name, text in {**facts, "host": socket.gethostname()}.items()}
+    return message.find_outcome(ending.code, before), facts
 
 
-def _iterate_runs(root: "Path") -> "Iterator[Run]":
-    """Yields the runs that can be read, the latest first."""
-    from tfx_distribute.pipelines.targets.local import runs
-
-    with contextlib.suppress(ConfigurationError):
-        yield from runs.iterate_runs([root])
-
-
-def _describe_end(run: "Run | None") -> str:
-    """Returns the outcome of an earlier run, if any, or its state if it has none."""
-    if run and run.state != "complete":
-        return run.state
-    return "not_blessed" if run and run.blessed is False else "succeeded"
-
-
-def _describe_metrics(evaluation: "Evaluation | None", earlier: "Iterable[Run]") -> dict[str, str]:
-    """Returns facts about metrics, with those of the last run that was evaluated."""
-    from tfx_distribute.pipelines.notify import message
-    from tfx_distribute.pipelines.targets.local import comparison
-
-    if evaluation is None:
-        return {}
-    last = next((run for run in earlier if (found := run.find("ModelEvaluation")) and not found.info.is_missing), None)
-    before, _ = comparison.read_evaluation(last) if last else (None, ())
-    return message.describe_metrics(evaluation.values, evaluation.describe_thresholds(), before.values if before else {})
+def _describe_end(run: "Run") -> str:
+    """Returns the outcome of an earlier run, or its state if it has none."""
+    return run.state if run.state != "complete" else "not_blessed" if run.blessed is False else "succeeded"

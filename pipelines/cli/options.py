@@ -8,10 +8,10 @@ import click
 
 from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.targets import target as target_lib
-from tfx_distribute.trainer_module.errors import TfxDistributeError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
@@ -40,50 +40,56 @@ PARAMETER = click.option(
 )
 
 
-def target_option(help_text: str) -> "Callable[[Any], Any]":
-    """Returns the option `--target` for all platforms; local is the default."""
-    return click.option(
-        "--target",
-        "target_name",
-        type=click.Choice(list(target_names.TARGETS)),
-        default="local",
+def on_platforms(help_text: str, *kinds: str, remote_only: bool = False) -> "Callable[[click.Command], click.Command]":
+    """Gives a command `--target`, and the platforms' own options of some kinds.
+
+    The command gets the class of the target, by default that of this machine, as
+    `target_class`, and the platforms' options, which have been checked, by their names.
+    """
+    platforms = target_lib.remote_targets()
+    target = click.Option(
+        ["--target", "target_class"],
+        type=click.Choice(list(platforms if remote_only else target_names.TARGETS)),
+        default=None if remote_only else "local",
+        required=remote_only,
         show_default=True,
+        callback=lambda context, parameter, name: target_names.get(name),
         help=help_text,
     )
+    own = [option for each in platforms.values() for kind in kinds for option in getattr(each, f"{kind}_options")]
+
+    def add(command: click.Command) -> click.Command:
+        callback: Any = command.callback
+
+        def checked(**options: Any) -> None:
+            with refusing_errors():
+                _check_options(options["target_class"], options)
+            callback(**options)
+
+        command.callback = checked
+        command.params += [target, *{option.name: option for option in own}.values()]  # platforms share some
+        return command
+
+    return add
 
 
-ANY_TARGET = target_option("Platform that the pipeline would run on.")
-
-
-def add_options(command: click.Command, options: "Iterable[click.Option]") -> None:
-    """Adds targets' own options; targets may share one, which is then added once."""
-    names = {parameter.name for parameter in command.params}
-    for option in options:
-        if option.name not in names:
-            command.params.append(option)
-            names.add(option.name)
-
-
-def check_options(target_class: "type[Target[Any]]", options: "Mapping[str, Any]") -> None:
-    """Ends the program if an option does not go with the target or other options.
+def _check_options(target_class: "type[Target[Any]]", options: "Mapping[str, Any]") -> None:
+    """Checks that options go with the target and each other.
 
     Options from environment variables, and with default values, are ignored.
     """
-    accepted = {option.name for option in _own_options(target_class)}
+    own = {name: (*each.place_options, *each.submit_options) for name, each in target_lib.remote_targets().items()}
+    own["local"] = (click.Option(["--root"]),)
+    accepted = {option.name for option in own[target_class.name]}
     source = click.get_current_context().get_parameter_source
-    for other in target_lib.remote_targets().values():
-        for name in (str(option.name) for option in _own_options(other)):
+    for other, others in own.items():
+        for name in (str(option.name) for option in others):
             if name not in accepted and options.get(name) and source(name) is click.core.ParameterSource.COMMANDLINE:
-                refuse(f"--{name.replace('_', '-')}: goes with --target {other.name}, not with --target {target_class.name}")
+                raise ConfigurationError(
+                    f"--{name.replace('_', '-')}: goes with --target {other}, not with --target {target_class.name}"
+                )
     if issubclass(target_class, target_lib.RemoteTarget):
-        with refusing_errors():
-            target_class.check_options(options)
-
-
-def _own_options(target_class: "type[Target[Any]]") -> tuple[click.Option, ...]:
-    if issubclass(target_class, target_lib.RemoteTarget):
-        return (*target_class.compile_options, *target_class.submit_options)
-    return ()
+        target_class.check_options(options)
 
 
 def load(

@@ -11,15 +11,7 @@ from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | None = None) -> str:
-    """Formats a cluster's progress as one line.
-
-    ```text
-    epoch 2/20  step 30/440  loss 0.2500  1,234 examples/s  learning rate 0.002
-    5 s left  chief: 30 worker 0: 28
-    ```
-
-    `left` is the seconds until the last training step; None if unknown.
-    """
+    """Formats a cluster's progress; `left` is the seconds until its last step."""
     chief = tasks.get(CHIEF_TASK) or next(iter(tasks.values()))
     if chief.phase == "start":
         return "starting " + ", ".join(map(str, tasks))
@@ -66,10 +58,7 @@ class TimeLeft:
         self._first: tuple[float, int] | None = None
 
     def add(self, now: float, progress: Progress) -> float | None:
-        """Returns the seconds until the last step; None if they are not known yet.
-
-        `progress` is the chief's, and `now` in seconds of any clock.
-        """
+        """Returns the seconds until the last step; None if they are not known yet."""
         if progress.phase != "train":
             self._first = None
             return None

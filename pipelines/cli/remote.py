@@ -11,10 +11,9 @@ from tfx_distribute.pipelines.cli.options import (
     INTERRUPTED,
     PARAMETER,
     PIPELINE,
-    add_options,
     calm,
-    check_options,
     load,
+    on_platforms,
     refuse,
     refusing_errors,
 )
@@ -25,25 +24,22 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.target import Package, RemoteTarget
 
-REMOTE_TARGETS = target_lib.remote_targets()
-TARGET = click.option(
-    "--target",
-    "target_name",
-    type=click.Choice(list(REMOTE_TARGETS)),
-    required=True,
-    help="Platform that the pipeline runs on.",
-)
-_DEFAULT_FILES = " or ".join(f"NAME{target.suffix}" for target in REMOTE_TARGETS.values())
+_DEFAULT_FILES = " or ".join(f"NAME{target.suffix}" for target in target_lib.remote_targets().values())
 
 
+@on_platforms("Platform that the pipeline runs on.", "compile", remote_only=True)
 @click.command("compile")
 @PIPELINE
-@TARGET
 @PARAMETER
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help=f"File to write; default {_DEFAULT_FILES}.")
 @click.option("--no-cache", is_flag=True, help="Run every step, even if an earlier run has its outputs.")
 def compile_(
-    pipeline: str, target_name: str, parameters: tuple[str, ...], output: str | None, no_cache: bool, **options: Any
+    pipeline: str,
+    target_class: "type[RemoteTarget[Any]]",
+    parameters: tuple[str, ...],
+    output: str | None,
+    no_cache: bool,
+    **options: Any,
 ) -> None:
     """Compiles a pipeline for a cluster. Nothing is sent anywhere.
 
@@ -51,8 +47,6 @@ def compile_(
     steps run. For Vertex AI it is the JSON of a pipeline job. The clients of both
     accept it as it is. Values given with -p become the defaults of pipeline parameters.
     """
-    target_class = REMOTE_TARGETS[target_name]
-    check_options(target_class, options)
     target, module = load(pipeline, parameters, target_class, options)
     path = output or f"{target.spec.name}{target.suffix}"
     package = _compile(target, module, enable_cache=not no_cache)
@@ -66,9 +60,9 @@ def compile_(
     click.echo(f"{path}: {target.spec.name}, {package.num_steps} steps", err=path == "-")
 
 
+@on_platforms("Platform that the pipeline runs on.", "place", "submit", remote_only=True)
 @click.command()
 @PIPELINE
-@TARGET
 @PARAMETER
 @click.option("--service-account", help="Service account that the run acts as; default targets.TARGET.service_account.")
 @click.option(
@@ -82,15 +76,20 @@ def compile_(
 @click.option("--pipeline-root", help="Address that artifacts are written under; default targets.TARGET.pipeline_root.")
 @click.option("--no-cache", is_flag=True, help="Run every step, even if an earlier run has its outputs.")
 @click.option("--wait", is_flag=True, help="Follow the run to its end, and print the state of each step.")
-def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cache: bool, wait: bool, **options: Any) -> None:
+def submit(
+    pipeline: str,
+    target_class: "type[RemoteTarget[Any]]",
+    parameters: tuple[str, ...],
+    no_cache: bool,
+    wait: bool,
+    **options: Any,
+) -> None:
     """Compiles a pipeline, uploads it and runs it.
 
     Exit code 0: it was submitted; with --wait, the run succeeded. 1: the run failed or
     was cancelled. 2: it cannot be submitted as it is written. 130: Ctrl-C ended the
     waiting; the run goes on.
     """
-    target_class = REMOTE_TARGETS[target_name]
-    check_options(target_class, {**options, "wait": wait})
     target, module = load(pipeline, parameters, target_class, options)
     package = _compile(target, module, enable_cache=not no_cache)
     try:
@@ -102,16 +101,8 @@ def submit(pipeline: str, target_name: str, parameters: tuple[str, ...], no_cach
     sys.exit(0 if succeeded else FAILED)
 
 
-for _target in REMOTE_TARGETS.values():
-    add_options(compile_, _target.compile_options)
-    add_options(submit, (*_target.compile_options, *_target.submit_options))
-
-
 def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the parameters given with -p, as the run's own arguments.
-
-    They are the compiled pipeline's defaults too, but people look for them there.
-    """
+    """Returns the parameters given with -p: people look for them at the run, too."""
     from tfx_distribute.pipelines.spec import loader
     from tfx_distribute.pipelines.targets import tfx_pipeline
 
@@ -120,10 +111,7 @@ def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, A
 
 
 def _compile(target: "RemoteTarget[Any]", module: "Module", enable_cache: bool) -> "Package":
-    """Compiles a pipeline; ends the program if it cannot be compiled.
-
-    Prints warnings to standard error.
-    """
+    """Compiles a pipeline and prints warnings, or ends the program."""
     with calm(show_log=True):  # it warns of files that do not count as part of the module
         package = target.compile(module, enable_cache)
     for warning in (*target.find_warnings(), *(package.warnings if enable_cache else ())):

@@ -9,30 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.cli.options import (
     OUTPUT,
-    add_options,
     calm,
-    check_options,
+    on_platforms,
     refuse,
     refusing_errors,
-    target_option,
 )
-from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfx_distribute.pipelines.targets.local.runs import Run
-    from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns
+    from tfx_distribute.pipelines.targets.remote_runs import RemoteRun
 
-REMOTE_TARGETS = target_lib.remote_targets()
 ROOT = click.option(
     "--root", type=click.Path(file_okay=False), help="Folder of a pipeline's runs; default all folders in runs/."
 )
 RUN = click.argument("run", required=False)
-TARGET = target_option("Platform that has the runs.")
+_ON_PLATFORM = on_platforms("Platform that has the runs.", "place")
 
 
 @click.command()
@@ -68,24 +63,22 @@ def runs() -> None:
     """Lists, shows, compares and cancels runs."""
 
 
+@_ON_PLATFORM
 @runs.command("list")
 @ROOT
-@TARGET
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of runs.")
 @OUTPUT
-def list_(root: str | None, target_name: str, limit: int, output: str, **options: Any) -> None:
+def list_(root: str | None, target_class: Any, limit: int, output: str, **options: Any) -> None:
     """Lists runs, the latest first."""
     from tfx_distribute.pipelines.cli import tables
 
-    if target_name == "local":
-        _check_local(options)
+    if target_class.runs_here:
         local = list_local(root, limit)
         documents = [_local_document(run) for run in local]
         rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run), run.spans] for run in local]
     else:
-        platform = open_platform(target_name, root, options)
         with calm():
-            remote = platform.list_runs(limit)
+            remote = target_class.open_runs(options).list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
         rows = [[run.id, run.name, run.state, *_format_times(run), ""] for run in remote]
     if output == "json":
@@ -98,12 +91,12 @@ def list_(root: str | None, target_name: str, limit: int, output: str, **options
         click.echo("there are no runs", err=True)
 
 
+@_ON_PLATFORM
 @runs.command()
 @RUN
 @ROOT
-@TARGET
 @OUTPUT
-def show(run: str | None, root: str | None, target_name: str, output: str, **options: Any) -> None:
+def show(run: str | None, root: str | None, target_class: Any, output: str, **options: Any) -> None:
     """Shows a run: its steps, parameters and metrics, and if it was blessed.
 
     On this machine, RUN is as for `report`; elsewhere it is an id that `runs list`
@@ -111,43 +104,39 @@ def show(run: str | None, root: str | None, target_name: str, output: str, **opt
     """
     from tfx_distribute.pipelines.cli import tables
 
-    if target_name != "local":
+    if not target_class.runs_here:
         if run is None:
             refuse("RUN: is missing; write an id that `runs list` shows")
-        platform = open_platform(target_name, root, options)
         with calm():
-            remote = platform.get(run)
+            remote = target_class.open_runs(options).get(run)
         click.echo(tables.to_json(dataclasses.asdict(remote)) if output == "json" else _format_remote(remote))
         return
-    _check_local(options)
     found = find_local(root, run)
     with calm():
-        from tfx_distribute.pipelines.targets.local import commands as commands_lib
-        from tfx_distribute.pipelines.targets.local import comparison
+        from tfx_distribute.pipelines.cli import console
+        from tfx_distribute.pipelines.targets.local import commands, results
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
-        evaluation, missing = comparison.read_evaluation(found)
-        data = report_lib.describe_data(found)
+        evaluation, missing = results.read_evaluation(found)
         anomalies = report_lib.describe_anomalies(found)
-    metrics = comparison.list_metrics(found, evaluation)
-    commands = commands_lib.list_commands(found)
-    verdicts = evaluation.describe_verdicts() if evaluation else {}
-    thresholds = evaluation.thresholds if evaluation else {}
-    document = {
-        **_local_document(found),
-        "data": data,
-        "anomalies": anomalies,
-        "metrics": metrics,
-        "thresholds": thresholds,
-        "verdicts": verdicts,
-        "commands": commands,
-        "missing": missing,
-    }
+    metrics = results.list_metrics(found, evaluation)
+    files = commands.list_commands(found)
     if output == "json":
-        click.echo(tables.to_json(document))
+        more = {
+            "data": found.data,
+            "anomalies": anomalies,
+            "metrics": metrics,
+            "thresholds": evaluation.thresholds if evaluation else {},
+            "verdicts": evaluation.describe_verdicts() if evaluation else {},
+            "commands": files,
+            "missing": missing,
+        }
+        click.echo(tables.to_json({**_local_document(found), **more}))
         return
-    shown = _format_values("metric", metrics, {"thresholds": thresholds, "": verdicts} if verdicts else {})
-    click.echo(_format_local(found, data, anomalies, shown, commands))
+    facts = [*results.list_facts(found, evaluation)]
+    of_training = {name: value for name, value in metrics.items() if name not in (evaluation.values if evaluation else ())}
+    parts = str(console.format_facts(facts)), _format_values("metric", of_training), tables.format_pairs([*files.items()])
+    click.echo(_format_local(found, anomalies, *parts))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
 
@@ -168,10 +157,10 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
             if (other.id, other.root) == (run.id, run.root):
                 refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
     with calm():
-        from tfx_distribute.pipelines.targets.local import comparison
+        from tfx_distribute.pipelines.targets.local import comparison, results
 
-        evaluations, texts = zip(*map(comparison.read_evaluation, found), strict=True)
-    result = comparison.compare(found, list(map(comparison.list_metrics, found, evaluations)))
+        evaluations, texts = zip(*map(results.read_evaluation, found), strict=True)
+    result = comparison.compare(found, list(map(results.list_metrics, found, evaluations)))
     ids, missing = [run.id for run in found], list(itertools.chain(*texts))
     if output == "json":
         lists = {
@@ -228,22 +217,20 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
     os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments])  # noqa: S606 (no shell on purpose)
 
 
+@_ON_PLATFORM
 @runs.command()
 @click.argument("run")
 @ROOT
-@TARGET
-def cancel(run: str, root: str | None, target_name: str, **options: Any) -> None:
+def cancel(run: str, root: str | None, target_class: Any, **options: Any) -> None:
     """Cancels a run; one on this machine saves its training before it ends.
 
     On this machine, it sends SIGTERM to the run's process, which Ctrl-C would end too.
     """
-    if target_name == "local":
-        _check_local(options)
+    if target_class.runs_here:
         click.echo(_cancel_local(find_local(root, run)))
         return
-    platform = open_platform(target_name, root, options)
     with calm():
-        platform.cancel(run)
+        target_class.open_runs(options).cancel(run)
     click.echo(f"{run}: asked to end")
 
 
@@ -294,31 +281,6 @@ def _cancel_local(run: "Run") -> str:
     return f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training"
 
 
-def run_options(target_class: "type[target_lib.RemoteTarget[Any]]") -> list[click.Option]:
-    """Returns the options that say where a platform is, and who asks."""
-    options = (*target_class.compile_options, *target_class.submit_options)
-    return [option for option in options if option.name in target_class.run_options]
-
-
-for _target in REMOTE_TARGETS.values():
-    for _command in (list_, show, cancel):
-        add_options(_command, run_options(_target))
-
-
-def open_platform(target_name: str, root: str | None, options: "dict[str, Any]") -> "RemoteRuns":
-    """Connects to a platform."""
-    target_class = REMOTE_TARGETS[target_name]
-    if root is not None:
-        refuse(f"--root: goes with --target local, not with --target {target_name}")
-    check_options(target_class, options)
-    with calm():
-        return target_class.open_runs(options)
-
-
-def _check_local(options: "dict[str, Any]") -> None:
-    check_options(target_names.get("local"), options)
-
-
 def list_local(root: str | None, limit: int | None = None) -> "list[Run]":
     """Returns the latest runs on this machine; ends the program if there are none."""
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
@@ -329,11 +291,7 @@ def list_local(root: str | None, limit: int | None = None) -> "list[Run]":
 
 
 def find_local(root: str | None, name: str | None) -> "Run":
-    """Finds a run on this machine; ends the program if there is none, or several.
-
-    Looks in `root`, or in all folders of `runs`, for an id, the beginning of one, or
-    the name of a pipeline; by default for the last run.
-    """
+    """Finds a run on this machine; ends the program if there is none, or several."""
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with refusing_errors():
@@ -368,8 +326,7 @@ def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
     return tables.format_time(run.started), tables.format_seconds(run.seconds)
 
 
-def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics: str, commands: "Mapping[str, str]") -> str:
-    from tfx_distribute.components.report.data import describe_unusable_baseline
+def _format_local(run: "Run", anomalies: str, *parts: str) -> str:
     from tfx_distribute.pipelines.cli import tables
 
     started, duration = _format_times(run)
@@ -379,18 +336,16 @@ def _format_local(run: "Run", data: "Mapping[str, str]", anomalies: str, metrics
         "state": _describe_state(run),
         "started": started,
         "duration": duration,
-        **data,
+        **run.data,
         "anomalies": anomalies,
         "blessed": "" if run.blessed is None else "yes" if run.blessed else "no: thresholds are not met",
-        "baseline": " ".join(describe_unusable_baseline(run.unusable_baseline).split()),
     }
     nodes = [
         [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]
         for node in run.nodes
     ]
     parameters = {**run.changes, **{f"hparams.{name}": value for name, value in run.hparams.items()}}
-    parts = _format_values("parameter", parameters), metrics, tables.format_pairs(list(commands.items()))
-    return _join(facts, [["node", "state", "time", ""], *nodes], *parts)
+    return _join(facts, [["node", "state", "time", ""], *nodes], _format_values("parameter", parameters), *parts)
 
 
 def _format_remote(run: "RemoteRun") -> str:
@@ -417,12 +372,8 @@ def _join(facts: "Mapping[str, str]", steps: list[list[str]], *more: str) -> str
     return "\n\n".join(filter(None, (tables.format_pairs(pairs), tables.format_table(steps) if steps[1:] else "", *more)))
 
 
-def _format_values(title: str, values: "Mapping[str, Any]", notes: "Mapping[str, Mapping[str, str]] | None" = None) -> str:
-    """Formats values and more columns: the head of each -> name -> text."""
+def _format_values(title: str, values: "Mapping[str, Any]") -> str:
     from tfx_distribute.pipelines.cli import tables
 
-    more = notes or {}
-    rows = [
-        [name, tables.format_value(value), *(of.get(name, "") for of in more.values())] for name, value in values.items()
-    ]
-    return tables.format_table([[title, "value", *more], *rows]) if rows else ""
+    rows = [[name, tables.format_value(value)] for name, value in values.items()]
+    return tables.format_table([[title, "value"], *rows]) if rows else ""

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.cli import runs as runs_cli
-from tfx_distribute.pipelines.cli.options import OUTPUT, add_options, calm
-from tfx_distribute.pipelines.cli.remote import REMOTE_TARGETS, TARGET
+from tfx_distribute.pipelines.cli.options import OUTPUT, calm, on_platforms
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.remote_runs import ScheduleChange
+    from tfx_distribute.pipelines.targets.target import RemoteTarget
+
+_ON_PLATFORM = on_platforms("Platform that the schedule is on.", "place", remote_only=True)
 
 
 @click.group()
@@ -18,17 +19,16 @@ def schedules() -> None:
     """Lists, pauses, resumes and deletes schedules of `submit --cron`."""
 
 
+@_ON_PLATFORM
 @schedules.command("list")
-@TARGET
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of schedules.")
 @OUTPUT
-def list_(target_name: str, limit: int, output: str, **options: Any) -> None:
+def list_(target_class: "type[RemoteTarget[Any]]", limit: int, output: str, **options: Any) -> None:
     """Lists schedules, the latest first."""
     from tfx_distribute.pipelines.cli import tables
 
-    platform = runs_cli.open_platform(target_name, None, options)
     with calm():
-        found = platform.list_schedules(limit)
+        found = target_class.open_runs(options).list_schedules(limit)
     if output == "json":
         click.echo(tables.to_json([dataclasses.asdict(schedule) for schedule in found]))
     elif found:
@@ -44,13 +44,12 @@ def list_(target_name: str, limit: int, output: str, **options: Any) -> None:
 def _make_command(change: "ScheduleChange", done: str, text: str) -> click.Command:
     """Makes the command that changes a schedule and says `done`; `text` is its help."""
 
+    @_ON_PLATFORM
     @click.command(change, help=text)
     @click.argument("schedule")
-    @TARGET
-    def command(schedule: str, target_name: str, **options: Any) -> None:
-        platform = runs_cli.open_platform(target_name, None, options)
+    def command(schedule: str, target_class: "type[RemoteTarget[Any]]", **options: Any) -> None:
         with calm():
-            platform.change_schedule(schedule, change)
+            target_class.open_runs(options).change_schedule(schedule, change)
         click.echo(f"{schedule}: {done}")
 
     return command
@@ -61,6 +60,3 @@ schedules.add_command(_make_command("resume", "resumed", "Resumes a schedule tha
 schedules.add_command(
     _make_command("delete", "deleted", "Deletes a schedule. Kubeflow Pipelines: none of its runs may be in progress.")
 )
-for _target in REMOTE_TARGETS.values():
-    for _command in schedules.commands.values():
-        add_options(_command, runs_cli.run_options(_target))

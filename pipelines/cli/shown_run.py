@@ -28,10 +28,7 @@ def run(
     console: Console,
     enable_cache: bool = True,
 ) -> "RunResult":
-    """Runs a pipeline and shows its nodes, its training and its results.
-
-    Raises the errors of `runner.run`; the line of a node that failed has been shown.
-    """
+    """Runs a pipeline and shows its nodes, its training and its results."""
     # The fork server imports TensorFlow while this process imports TFX and runs the
     # components before the Trainer.
     with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
@@ -57,7 +54,7 @@ def run(
                 raise
         if result.search:
             console.print(console_lib.format_trials(result.search))
-        console.print(console_lib.format_summary(result))
+        console.print(console_lib.format_facts(result.facts))
         return result
 
 
@@ -81,4 +78,4 @@ def run_to_end(
         message = error.rejection or node_errors.explain(error.__cause__ or error, module.file.parent)
         console.print(message, markup=False, style="red")
         return Ending(STOPPED, message) if error.rejection else Ending(FAILED, f"{error.node}: {message}")
-    return Ending(NOT_BLESSED if result.blessed is False else 0, result=result)
+    return Ending(NOT_BLESSED if result.blessed is False else 0)

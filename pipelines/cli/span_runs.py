@@ -38,30 +38,6 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
     return ""
 
 
-def find_unread(data: "Data", root: Path) -> list[str]:
-    """Returns the spans that exist, but that neither earlier runs nor this one read.
-
-    They are newer than all that were read, as after a missed schedule. There are none
-    if `data` names a span.
-    """
-    from tfx_distribute.components.example_gen import spans
-    from tfx_distribute.pipelines.spec import data_checks
-    from tfx_distribute.pipelines.targets.local import runs
-
-    if not data.has_spans or data.span not in ("", spans.SCHEDULED):
-        return []
-    path = data.source[1]
-    try:
-        read = [spans.parse(path, name) for _, name in runs.list_newest_spans(root)]
-        if not read:
-            return []
-        first = spans.parse(path, data_checks.choose_spans(data).names[0])
-        there = spans.find(path)
-    except Exception:  # of a storage, too: the run itself says so
-        return []
-    return [spans.name_of(path, number) for number in sorted(there) if max(read) < number < first]
-
-
 def run_each(data: "Data", backfill: str) -> int:
     """Runs this command once for each span, the oldest first, up to one that fails.
 

@@ -7,12 +7,7 @@ from typing import Any
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    r"""Formats rows as aligned columns; the first row has the names.
-
-    Example:
-      >>> format_table([["run", "state"], ["20260131", "complete"]])
-      'run       state\n20260131  complete'
-    """
+    """Formats rows as aligned columns; the first row has the names."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)

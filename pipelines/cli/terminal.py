@@ -17,14 +17,10 @@ _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069])
 
 
 def escape(text: str) -> str:
-    r"""Returns a text with control characters as escapes, many of one as one.
+    """Returns a text with control characters as escapes, many of one as one.
 
     Lines that overwrite each other, as of a progress bar, follow each other; colors and
     bold type are left out.
-
-    Example:
-      >>> escape("\x1b[2J")
-      '\\x1b[2J'
     """
     plain = _OVERWRITTEN.sub("\n", _STYLE.sub("", text))
     return _CONTROL.sub(lambda match: match[1].encode("unicode_escape").decode() + ("..." if match[2] else ""), plain)

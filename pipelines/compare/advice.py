@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tfx_distribute.pipelines.compare.combinations import Combination
-from tfx_distribute.pipelines.compare.comparison import Outcome
 from tfx_distribute.pipelines.compare.measurement import Measurement
 
 Measured = tuple[Combination, Measurement]
@@ -20,9 +19,9 @@ MIN_SECONDS = 2.0
 ENOUGH_SECONDS = 5.0
 
 
-def advise(outcomes: Sequence[Outcome], train_steps: int) -> list[str]:
+def advise(combinations: Sequence[Combination], train_steps: int) -> list[str]:
     """Returns sentences about a comparison, those about its limits first."""
-    measured = [(each.combination, each.measurement) for each in outcomes if each.measurement]
+    measured = [(each, each.measurement) for each in combinations if each.measurement]
     if not measured:
         return []
     return [*_limits(measured, train_steps), *_waits(measured), *_fastest(measured)]

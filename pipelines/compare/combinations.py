@@ -8,10 +8,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tfx_distribute.components.launchers.local import gpus as gpus_lib
 from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.pipelines.compare import grid as grid_lib
+from tfx_distribute.pipelines.compare.measurement import Measurement
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, SECTION_PARAMETERS, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -22,6 +24,8 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
 # An epoch is this part of the steps. The first one is the warm-up, and the last one has
 # the loss.
 EPOCHS = 20
+# Parameters that make a training larger.
+SIZE_PARAMETERS = ("num_workers", "accelerator_count", "num_parameter_servers", "mesh")
 LENGTHS = ("train_steps", "epochs", "steps_per_epoch")
 # A measured training does nothing but train.
 MEASURED_TRAINING: Mapping[str, Scalar] = {
@@ -37,41 +41,42 @@ MEASURED_TRAINING: Mapping[str, Scalar] = {
 
 @dataclass(frozen=True)
 class Combination:
-    """Values of parameters to train with, and what follows from them.
+    """Values of parameters to train with, and what came of it.
 
     Attributes:
       values: Name -> value, as asked.
       spec: The pipeline with these values, cut down to a measured training; as in its
         file if that cannot be trained.
-      problem: Why it cannot be trained; empty if it can.
+      status: `measured`, `failed`, `skipped` if it cannot be trained, or `not run`.
+      reason: Why it failed or was skipped.
       processes: Training processes, those of parameter servers included.
       devices: Devices that train, over all processes; 0 if the machine decides.
     """
 
     values: Mapping[str, Scalar]
     spec: PipelineSpec
-    problem: str = ""
+    status: Literal["measured", "failed", "skipped", "not run"] = "not run"
+    reason: str = ""
     processes: int = 0
     devices: int = 0
+    measurement: Measurement | None = None
 
     @property
     def label(self) -> str:
         """Its values on one line."""
         return grid_lib.describe(self.values) or "the training"
 
+    @property
+    def speed(self) -> float:
+        """Examples per second and device; 0 if unknown."""
+        return self.measurement.examples_per_second / self.devices if self.measurement and self.devices else 0.0
+
 
 def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequence[str] = ()) -> list[Combination]:
-    """Makes all combinations of a grid.
+    """Makes all combinations of a grid; those that cannot be trained are `skipped`.
 
-    A combination that cannot be trained has its reason in `problem`. That is usual:
-    with `strategy=one_device,multi_worker_mirrored` and `num_workers=1,2`, one of the
-    four cannot. A value of which no combination can be trained, or that cannot be
-    compared, raises a ConfigurationError.
-
-    ```python
-    grid = {"strategy": ("multi_worker_mirrored",), "num_workers": (1, 2)}
-    [combination.processes for combination in make(spec, grid, 200)]  # [1, 2]
-    ```
+    A value of which no combination can be trained, or that cannot be compared, raises a
+    ConfigurationError.
     """
     for name, values in grid.items():
         if name in LENGTHS:
@@ -85,11 +90,11 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
         _make(spec, dict(zip(grid, values, strict=True)), train_steps, gpus) for values in itertools.product(*grid.values())
     ]
     for name, value in [(name, value) for name, values in grid.items() for value in values]:
-        problems = [each.problem for each in combinations if each.values[name] is value]
+        problems = [each.reason for each in combinations if each.values[name] is value]
         if all(problems):
             raise ConfigurationError(f"-p {grid_lib.describe({name: value})}: {problems[0]}")
-    if not grid and combinations[0].problem:
-        raise ConfigurationError(combinations[0].problem)
+    if not grid and combinations[0].reason:
+        raise ConfigurationError(combinations[0].reason)
     return _sharing_shards(combinations)
 
 
@@ -98,7 +103,7 @@ def _sharing_shards(combinations: list[Combination]) -> list[Combination]:
     readers = {
         strategy_table.reading_processes(each.spec.trainer.parameters.distribution)
         for each in combinations
-        if not each.problem
+        if not each.reason
     }
     if len(readers) == 1 or combinations[0].spec.shards.num_shards:
         return combinations
@@ -123,11 +128,11 @@ def _make(spec: PipelineSpec, values: Mapping[str, Scalar], train_steps: int, gp
         measured = measured.model_copy(update={"tune": None, "evaluate": None, "push": None})
         distribution = measured.trainer.parameters.distribution
         strategy_table.check_all_reduce(distribution, "this machine")
-        processes = len(tasks_of(distribution))
-        return Combination(values, measured, "", processes, _count_devices(distribution, gpus))
+        processes, devices = len(tasks_of(distribution)), _count_devices(distribution, gpus)
+        return Combination(values, measured, processes=processes, devices=devices)
     except ConfigurationError as error:
         # The first problem, without the arguments, which the label has.
-        return Combination(values, spec, re.sub(r"^(with )?-p .*?: ", "", str(error).splitlines()[0]))
+        return Combination(values, spec, "skipped", re.sub(r"^(with )?-p .*?: ", "", str(error).splitlines()[0]))
 
 
 def _count_devices(distribution: Distribution, gpus: Sequence[str]) -> int:
@@ -138,3 +143,20 @@ def _count_devices(distribution: Distribution, gpus: Sequence[str]) -> int:
     if devices is None and distribution.strategy != "tpu":
         devices = max(1, len(gpus))
     return (devices or 0) * trainers
+
+
+def efficiencies(combinations: Sequence[Combination]) -> list[float | None]:
+    """Returns the speed per device of each, as a part of that of its smallest peer.
+
+    Peers are trainings that differ in their size alone.
+    """
+    bases: dict[str, float] = {}
+    for each in sorted(combinations, key=lambda each: each.devices):
+        if each.speed:
+            bases.setdefault(_series(each), each.speed)
+    return [each.speed / bases[_series(each)] if each.speed else None for each in combinations]
+
+
+def _series(combination: Combination) -> str:
+    """Names the values that the trainings of different sizes share."""
+    return repr({name: value for name, value in combination.values.items() if name not in SIZE_PARAMETERS})

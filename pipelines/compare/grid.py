@@ -25,16 +25,7 @@ Grid = Mapping[str, tuple[Scalar, ...]]
 def parse(arguments: Iterable[str]) -> Grid:
     """Reads `name=value,value` arguments. A name that is repeated gets more values.
 
-    ```python
-    parse(["strategy=one_device,mirrored", "learning_rate=0.1"])
-    # {"strategy": ("one_device", "mirrored"), "learning_rate": (0.1,)}
-    ```
-
-    Keeps their order. A comma in a parameter of `NOT_SPLIT` is part of its value.
-
-    Raises:
-      ConfigurationError: An argument does not have that form, or has an empty value; or
-        there are more than `MAX_COMBINATIONS` combinations.
+    A comma in a parameter of `NOT_SPLIT` is part of its value.
     """
     grid: dict[str, tuple[Scalar, ...]] = {}
     for argument in arguments:

@@ -38,11 +38,7 @@ class Measurement:
 
 
 def measure(records: Sequence[Progress]) -> Measurement:
-    """Measures a training by its history, in order of time.
-
-    Raises:
-      TrainingError: It has no epoch after the warm-up.
-    """
+    """Measures a training by its history, in order of time."""
     chief = CHIEF_TASK.file_name
     epochs = [record for record in records if record.task == chief and record.phase == "epoch"]
     if len(epochs) < 2:

@@ -102,10 +102,7 @@ def find_last_state(address: str, run: Mapping[str, Any]) -> str:
 
 
 def describe_end(states: Mapping[str, str], settings: Settings) -> tuple[str, str]:
-    """Returns the outcome of a run, and why it failed.
-
-    `states` is name of a step -> its state, as in `kubeflow_services.list_states`.
-    """
+    """Returns the outcome of a run, by its steps' states, and why it failed."""
     unfinished = {name: states.get(name, "") for name in settings.steps if states.get(name) not in _DONE}
     if not unfinished:
         return "succeeded", ""
@@ -145,12 +142,13 @@ def find_facts(run_id: str, settings: Settings) -> tuple[str, dict[str, str]]:
     # Without thresholds, the model is neither blessed nor refused.
     if outcome == "succeeded" and not blessing.get("blessed", True):
         outcome, reason = "not_blessed", "the model does not meet its thresholds"
-    values = {name: value for name, value in sorted(metrics.items()) if isinstance(value, float)}
+    verdicts = json.loads(blessing.get(VERDICTS, "{}"))
+    values = {name: f"{value:.6g}" for name, value in sorted(metrics.items()) if isinstance(value, float)}
     facts = {
         "run": run_id,
         **describe_examples(read_properties(artifacts, "tfx.Examples")),
         "reason": reason,
-        **message.describe_metrics(values, json.loads(blessing.get(VERDICTS, "{}"))),
+        **{name: message.describe_metric(text, verdicts.get(name, "")) for name, text in values.items()},
         "baseline": describe_unusable_baseline(blessing.get(UNUSABLE_BASELINE, "")),
         "model": read_properties(artifacts, "tfx.PushedModel").get("pushed_destination", ""),
         **places,

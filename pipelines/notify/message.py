@@ -3,13 +3,8 @@
 Imports neither TFX nor apprise: it computes a text from values.
 """
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tfx_distribute.pipelines.targets.local.results import RunResult
 
 MAX_REASON_LINES = 5
 MAX_LINE = 300  # characters
@@ -25,17 +20,13 @@ class Ending:
     Attributes:
       code: Exit code of the command `run`.
       reason: Why it did not succeed, or why its data were rejected; empty otherwise.
-      result: Its result; None if it did not come to one.
       is_news: False if there is nothing to tell: another run is using the folder, and
         tells its own end.
-      unread: Spans of the data that no run has read, as after a missed schedule.
     """
 
     code: int
     reason: str = ""
-    result: "RunResult | None" = None
     is_news: bool = True
-    unread: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,58 +42,31 @@ class Message:
 
 
 def find_outcome(code: int, last_outcome: str = "succeeded") -> str:
-    """Returns the outcome of a run; empty for one that was interrupted.
+    """Returns the outcome of a run by its exit code; empty for an interrupted one.
 
-    ```python
-    find_outcome(0, last_outcome="failed")  # "recovered"
-    ```
-
-    `code` is the exit code of the command `run`, and `last_outcome` the outcome of the
-    run before it, or the state of one that was ended.
+    `last_outcome` is that of the run before it, or the state of one that was ended.
     """
     outcome = _OUTCOMES.get(code, "")
     return "recovered" if outcome == "succeeded" and last_outcome not in _GOOD else outcome
 
 
 def choose_outcome(outcome: str, when: Collection[str]) -> str:
-    """Returns the outcome to send a notification for; empty if none is wanted.
-
-    A run that has recovered has succeeded, too.
-    """
+    """Returns the outcome to tell, if any; who has recovered has succeeded, too."""
     if outcome == "recovered" and outcome not in when:
         outcome = "succeeded"
     return outcome if outcome in when else ""
 
 
 def compose(pipeline: str, outcome: str, facts: Mapping[str, str]) -> Message:
-    """Returns the message about a run.
-
-    ```python
-    compose("taxi", "not_blessed", {"host": "train-1"}).title  # "taxi: not blessed"
-    ```
-
-    `facts` is a name -> what there is to tell; those that are empty are left out.
-    """
+    """Returns the message about a run; facts that are empty are left out."""
     shown = {name: _shorten(text) if name in _LONG else text for name, text in facts.items() if text}
     body = "\n".join(f"{name}: {text}" for name, text in shown.items())
     return Message(f"{pipeline}: {outcome.replace('_', ' ')}", body, outcome in _GOOD)
 
 
-def describe_metrics(
-    values: Mapping[str, float], verdicts: Mapping[str, str], before: Mapping[str, float] | None = None
-) -> dict[str, str]:
-    """Returns facts about metrics; those that are no number are left out.
-
-    `verdicts` are as of `Evaluation.describe_thresholds`, and `before` the values in
-    the last run.
-    """
-    last = {name: f"last run {value:.6g}" for name, value in (before or {}).items()}
-    notes = {name: "; ".join(texts[name] for texts in (verdicts, last) if name in texts) for name in values}
-    return {
-        name: f"{value:.6g}" + (f" ({notes[name]})" if notes[name] else "")
-        for name, value in values.items()
-        if math.isfinite(value) or name in verdicts
-    }
+def describe_metric(value: str, verdict: str) -> str:
+    """Returns the fact about a metric; `verdict` judges its thresholds."""
+    return f"{value} ({verdict})" if verdict else value
 
 
 def make_test(pipeline: str, host: str) -> Message:

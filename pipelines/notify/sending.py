@@ -29,26 +29,16 @@ def describe_missing(variable: str) -> str:
 
 
 def send(message: Message, addresses: Sequence[str]) -> list[str]:
-    """Sends a message to several addresses, one after another.
+    """Sends a message to addresses of apprise; returns a line for each that failed.
 
-    Addresses are in the form of apprise, such as `json://host:8080/path`. It waits four
-    seconds for a connection, and as long for an answer, unless the address says
-    otherwise. Returns a line for each that failed, with its scheme and host, but no
-    secrets.
+    The lines have no secrets. It waits four seconds for a connection and for an answer,
+    unless the address says otherwise.
     """
     return [failure for address in addresses if (failure := _send_one(message, address))]
 
 
 def describe_address(address: str) -> str:
-    """Returns the scheme and the host of an address, where it has a host.
-
-    For many services, a token is in the host's place.
-
-    ```python
-    describe_address("jsons://user:secret@hooks.example.com/token")  # "jsons://hooks.example.com"
-    describe_address("tgram://123456:token/chat")  # "tgram"
-    ```
-    """
+    """Returns the scheme of an address, and its host where that is not a token."""
     scheme, separator, _ = address.partition("://")
     if not separator or not re.fullmatch(r"[A-Za-z0-9]{1,20}", scheme):
         return "an address without a scheme"

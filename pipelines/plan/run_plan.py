@@ -114,21 +114,13 @@ class RunPlan:
     warnings: tuple[str, ...]
 
 
-def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = None) -> RunPlan:
-    """Computes what a run of a pipeline would do.
-
-    ```python
-    plan = make_plan(spec, user_module.find(spec))
-    print(as_text(plan))
-    ```
-
-    A `target` of None is this machine, without checks of its data and folders.
-    """
+def make_plan(spec: PipelineSpec, module: Module, target: Target[Any]) -> RunPlan:
+    """Computes what a run of a pipeline would do on a target."""
     parameters = spec.trainer.parameters
     distribution = parameters.distribution
     row = distribution.info
     devices = strategy_table.devices_per_process(distribution)
-    if devices is None and target and distribution.strategy != "tpu":
+    if devices is None and distribution.strategy != "tpu":
         devices = target.count_devices()
     replicas = replicas_in_step(distribution, devices)
     replica_batch = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
@@ -137,7 +129,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
     is_run_fn = module.train == "run_fn"
     data = None if is_run_fn else _data(spec.shards.num_shards, strategy_table.reading_processes(distribution))
     roles = replicas_of_roles(distribution)
-    launches = target.launches() if target else None
+    launches = target.launches()
     return RunPlan(
         pipeline=spec.name,
         strategy=distribution.strategy,
@@ -158,10 +150,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any] | None = N
         hparams=dict(spec.trainer.hparams),
         search=_search(spec.tune, parameters.training_options) if spec.tune else None,
         launches=launches,
-        warnings=(
-            *_warnings(spec, distribution, row, data, devices),
-            *(target.find_warnings() if target else ()),
-        ),
+        warnings=(*_warnings(spec, distribution, row, data, devices), *target.find_warnings()),
     )
 
 
@@ -174,8 +163,7 @@ def _search(search: Search, options: TrainingOptions) -> Search:
 def replicas_in_step(distribution: Distribution, devices: int | None) -> int | None:
     """Returns the number of replicas that train in step; None if the machine decides.
 
-    A worker of parameter servers does not wait for others, and so counts alone. Under
-    `model_parallel`, a replica is a group of devices that holds the whole model.
+    A worker of parameter servers does not wait for others, and so counts alone.
     """
     if distribution.strategy == "model_parallel" and distribution.mesh:
         return layout_rules.parse_mesh(distribution.mesh)[0]
@@ -230,12 +218,8 @@ def _warnings(
 ) -> list[str]:
     warnings = []
     is_run_fn = data is None
-    if devices is None and row.name == "tpu":
+    if devices is None:
         warnings.append("the TPU decides on the replicas, one a core, and on the global batch")
-    elif devices is None:
-        warnings.append(
-            "accelerator_count is 0: the GPUs that a process sees decide on the replicas, and on the global batch"
-        )
     if (devices or 0) * strategy_table.readers(distribution) == 1 and row.all_devices:
         warnings.append(f"one device: strategy {row.name} has nothing to distribute over; raise accelerator_count")
     if row.parameter_servers:

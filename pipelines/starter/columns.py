@@ -38,14 +38,7 @@ class Column:
 
 
 def read(source: str, files: Sequence[str]) -> list[Column]:
-    """Reads the first rows of files, at most `MAX_ROWS`, with the types of examples.
-
-    ```python
-    read("csv", ["data.csv"])[0].values  # [3, None, 5]
-    ```
-
-    `source` is `csv` or `parquet`. Raises a DataError for a file that cannot be read.
-    """
+    """Reads the first rows of CSV or Parquet files, with the types of examples."""
     return (_read_csv if source == "csv" else _read_parquet)(files)
 
 

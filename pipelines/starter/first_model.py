@@ -45,13 +45,7 @@ class FirstModel:
 def choose(columns: Sequence[Column], label: str) -> FirstModel:
     """Chooses a first model, which predicts the column `label`.
 
-    ```python
-    choose(columns.read("csv", ["iris.csv"]), "species").classes
-    # Counter({"setosa": 50, "versicolor": 50, "virginica": 50})
-    ```
-
-    Raises:
-      ConfigurationError: The column is missing, or no other column can predict it.
+    Raises a ConfigurationError if there is none, or no other column can predict it.
     """
     by_name = {column.name: column for column in columns}
     if label not in by_name:

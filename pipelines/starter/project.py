@@ -63,10 +63,7 @@ def write_sample(file: Path) -> Path:
 
 
 def copy_example(example: str, folder: str, name: str) -> dict[str, str]:
-    """Returns the files of an example, name -> text, for a new project.
-
-    They have its `folder`, and `name` as that of the pipeline.
-    """
+    """Returns the files of an example, name -> text, for a new project."""
     files = {}
     for path in sorted((EXAMPLES / example).glob("*.*")):
         text = path.read_text(encoding="utf-8")

@@ -145,17 +145,16 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     Attributes:
       suffix: Suffix of compiled files, such as `.yaml`.
-      compile_options: The target's own options of the commands `validate`, `plan`,
-        `compile` and `submit`.
+      place_options: Options that say where the platform is, and who asks: of `submit`,
+        `runs` and `schedules`.
+      compile_options: Those of them that `validate`, `plan` and `compile` have too.
       submit_options: The target's own options of the command `submit` alone.
-      run_options: Names of those options that say where the platform is, and who asks;
-        the commands `runs` take them too.
     """
 
     suffix: ClassVar[str]
+    place_options: ClassVar[Sequence[click.Option]] = ()
     compile_options: ClassVar[Sequence[click.Option]] = ()
     submit_options: ClassVar[Sequence[click.Option]] = ()
-    run_options: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -258,7 +257,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the platform, to list, show and cancel runs.
 
-        `options` are the command-line options of `run_options`, by parameter name.
+        `options` are the command-line options of `place_options`, by parameter name.
         Raises a ConfigurationError if the platform does not answer, or refuses.
         """
         from tfx_distribute.trainer_module.errors import ConfigurationError

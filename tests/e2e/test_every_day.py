@@ -73,7 +73,6 @@ def test_mornings(command, tmp_path, monkeypatch):
         write_day(days, "2026-11-06", shift=1.0)
         workers = ("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
         output = morning(*workers, code=0)
-        assert "no run has read 2026-11-05; run --backfill" in output, "the schedule was missed"
         assert "worker 0 failed (killed by SIGKILL, as when memory runs out" in output
         assert "restart 1 of 3" in output
         assert served_version(command, root) != served
@@ -91,8 +90,6 @@ def test_mornings(command, tmp_path, monkeypatch):
     assert "spans: 2026-11-01" in bodies[0]
     assert "span 2026-11-02 does not exist" in bodies[1]
     assert "Jensen-Shannon divergence" in bodies[2]
-    assert "not read" not in bodies[3]
-    assert "not read: 2026-11-05\n" in bodies[4]
     kinds = [message["type"] for message in told.messages]
     assert kinds == ["success"] + ["failure"] * 2 + ["success"] * 4
     pruned = command("runs", "prune", "--keep", "1", *root)

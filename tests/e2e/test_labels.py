@@ -70,7 +70,7 @@ def test_two_labels(command, request, tmp_path):
         (tmp_path / name).write_text(text)
     run = command("run", "pipeline.yaml")
     assert run.code == 0, run.output
-    assert run.output.count("  met") == 3
+    assert run.output.count(" met\n") == 3
     (model,) = (tmp_path / "runs" / "two-labels" / "serving").iterdir()
     outputs = tf.saved_model.load(str(model)).signatures["serving_default"](tf.constant([make_example(pixels=[0.0] * 64)]))
     assert {name: value.shape.as_list() for name, value in outputs.items()} == {"number": [1, 10], "even": [1, 1]}

@@ -3,7 +3,6 @@
 from typing import Any
 
 from tfx_distribute.pipelines.compare.combinations import Combination
-from tfx_distribute.pipelines.compare.comparison import Outcome
 from tfx_distribute.pipelines.compare.measurement import Measurement
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
@@ -13,13 +12,13 @@ def record(time: float, step: int, phase: str = "epoch", task: str = "chief-0", 
     return Progress(time=time, task=task, phase=phase, step=step, global_batch_size=64, **fields)
 
 
-def outcome(speed: float, devices: int = 1, *, measured: Any = None, **values: Any) -> Outcome:
-    """Makes the outcome of a combination with a speed, in examples per second."""
+def outcome(speed: float, devices: int = 1, *, measured: Any = None, **values: Any) -> Combination:
+    """Makes a combination with a speed, in examples per second."""
     fields = {"batch": 32, "seconds": 10.0, "loss": 0.25, **(measured or {})}
-    combination = Combination(values, None, processes=max(devices, 1), devices=devices)
-    return Outcome(combination, "measured", measurement=Measurement(examples_per_second=speed, **fields))
+    measurement = Measurement(examples_per_second=speed, **fields)
+    return Combination(values, None, "measured", "", max(devices, 1), devices, measurement)
 
 
-def unmeasured(status: Any, reason: str, **values: Any) -> Outcome:
-    """Makes the outcome of a combination that was not measured."""
-    return Outcome(Combination(values, None), status, reason)
+def unmeasured(status: Any, reason: str, **values: Any) -> Combination:
+    """Makes a combination that was not measured."""
+    return Combination(values, None, status, reason)

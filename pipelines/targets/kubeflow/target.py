@@ -30,7 +30,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     title = "Kubeflow Pipelines"
     suffix = ".yaml"
     setting_options = ("host", "namespace", "experiment", "service_account", "pipeline_root")
-    submit_options = (
+    place_options = (
         click.Option(["--host"], help="Kubeflow: address of its API; default targets.kubeflow.host, or what kfp finds."),
         click.Option(["-n", "--namespace"], help="Kubeflow: namespace of the run, in an installation for several users."),
         click.Option(
@@ -38,13 +38,13 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             envvar="KFP_EXISTING_TOKEN",
             help="Kubeflow: token to log in to the API with; safer in $KFP_EXISTING_TOKEN.",
         ),
+    )
+    submit_options = (
         *schedule_options(),
         click.Option(
             ["--no-catchup"], is_flag=True, help="Kubeflow: after a pause, only the latest of the missed runs of --cron."
         ),
     )
-
-    run_options = ("host", "namespace", "existing_token")
 
     @classmethod
     def settings_class(cls) -> "type[KubeflowSettings]":
@@ -151,7 +151,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Connects to the API of Kubeflow Pipelines."""
         from tfx_distribute.pipelines.targets.kubeflow.client import KubeflowRuns
 
-        return KubeflowRuns(*map(options.get, cls.run_options))
+        return KubeflowRuns(*map(options.get, ("host", "namespace", "existing_token")))
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Uploads the pipeline with `kfp`, and runs it once, or as `cron` says."""

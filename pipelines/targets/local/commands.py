@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,22 +10,13 @@ if TYPE_CHECKING:
 
 def list_commands(run: "Run") -> dict[str, str]:
     """Returns commands and files of a run: a purpose -> a command or path."""
-    commands = {"report": report_command(run.id, run.root)}
+    words = [run.id, "--root", str(run.root)]
+    commands = {"report": shlex.join(["tfx-distribute", "report", *words])}
     if find_tensorboard_folders([run]):
-        commands["tensorboard"] = tensorboard_command(run.id, run.root)
+        commands["curves"] = shlex.join(["tfx-distribute", "runs", "tensorboard", *words])
     if run.logs:
         commands["log"] = str(run.logs / "run.log")
     return commands
-
-
-def report_command(run_id: str, root: Path) -> str:
-    """Returns the command that writes the report of a run."""
-    return shlex.join(["tfx-distribute", "report", run_id, "--root", str(root)])
-
-
-def tensorboard_command(run_id: str, root: Path) -> str:
-    """Returns the command that starts TensorBoard with the logs of a run."""
-    return shlex.join(["tfx-distribute", "runs", "tensorboard", run_id, "--root", str(root)])
 
 
 def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:

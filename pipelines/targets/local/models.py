@@ -80,15 +80,7 @@ def find(versions_found: Sequence[Version], name: str) -> Version:
 
 
 def roll_back(version: Version) -> str:
-    """Pushes an older version again, as the newest one, which servers load.
-
-    Returns the name of the new version.
-
-    Raises:
-      ConfigurationError: It is served already, no run of this machine has pushed it, or
-        a run is using its folder.
-      PushError: It cannot be copied; nothing has changed.
-    """
+    """Pushes an older version again, as the newest one; returns its name."""
     if version.is_served:
         raise ConfigurationError(f"VERSION: {version.name} is served already")
     if version.run is None:

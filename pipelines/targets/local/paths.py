@@ -53,12 +53,7 @@ class RunPaths:
         Artifacts, metadata and logs are created for their owner alone: they contain the
         data, and only this user's runs read them. The folder that models are pushed to
         gets its mode from the umask, since a model server of another user may read it.
-        So does `root`, which contains it by default. Existing files and folders keep
-        their mode.
-
-        Raises:
-          ConfigurationError: A folder cannot be created or written to, or has artifacts
-            that ML Metadata has lost.
+        So does `root`, which contains it by default.
         """
         if not self.metadata.exists() and self.logs.parent.is_dir() and any(self.artifacts.glob("*/*/[0-9]*")):
             raise ConfigurationError(
@@ -85,14 +80,10 @@ class RunPaths:
 
 
 def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> RunPaths:
-    """Decides where a run keeps its files.
+    """Decides where a run keeps its files; `now` names its logs.
 
     `root` is by default that of `targets.local`, or else `runs/<name>` in the working
-    folder. `now`, the start of the run, names its logs; by default the current time.
-
-    Raises:
-      ConfigurationError: A folder cannot be resolved, or TFX and Beam would read its
-        name as a pattern of file names.
+    folder.
     """
     settings = spec.targets.local
     if root is not None:

@@ -4,7 +4,6 @@ import contextlib
 import re
 from pathlib import Path
 
-from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
 from tfx_distribute.pipelines.targets.local import commands
@@ -18,14 +17,9 @@ _ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: 
 
 
 def make(run: Run) -> Report:
-    """Reads everything that the report of a run shows.
-
-    Parts whose files are missing are left out and named.
-    """
+    """Reads what the report of a run shows; what is missing is left out and named."""
     parts = artifacts.read(find_sources(run))
     missing = list(parts.pop("missing"))
-    model = run.model
-    pushed = run.find("PushedModel")
     failed = [node.name for node in run.nodes if node.state == "failed"]
     if run.state == "stopped":
         missing.insert(0, "Everything after ExampleValidator, which has rejected the data and stopped the run")
@@ -40,7 +34,7 @@ def make(run: Run) -> Report:
         missing.insert(0, "Nodes that have not ended: the run is going on")
     if run.logs is None:
         missing.append("Logs: their folder has been deleted")
-    if model and not parts.get("curves") and run.find("ModelRun") is None:
+    if run.model and not parts.get("curves") and run.find("ModelRun") is None:
         missing.append("Training curves: the Trainer has no output model_run")
     return Report(
         pipeline=run.pipeline,
@@ -49,13 +43,13 @@ def make(run: Run) -> Report:
         started=run.started,
         seconds=run.seconds,
         nodes=run.nodes,
-        data=describe_data(run),
-        training=artifacts.training_properties(model.properties) if model else {},
+        data=run.data,
+        training=run.training,
         parameters=run.changes,
         defaults=run.defaults,
         hparams=run.hparams,
         artifacts=tuple(artifact.info for artifact in run.artifacts),
-        pushed=str(pushed.properties.get("pushed_destination", "")) if pushed else "",
+        pushed=run.pushed,
         commands=commands.list_commands(run),
         missing=tuple(missing),
         **parts,
@@ -85,7 +79,6 @@ def write(report: Report, path: Path) -> None:
 
 def find_sources(run: Run) -> artifacts.Sources:
     """Returns where the parts of a run's report are."""
-    results = run.find("TunerResults")
     resolved = [artifact.info for artifact in run.artifacts if artifact.is_resolved]
     return artifacts.Sources(
         statistics=_uri(run, "ExampleStatistics"),
@@ -96,7 +89,7 @@ def find_sources(run: Run) -> artifacts.Sources:
         trials=_uri(run, "TunerResults"),
         blessed=run.blessed,
         unusable_baseline=run.unusable_baseline,
-        search=results.properties if results else {},
+        search=run.read_properties("TunerResults"),
     )
 
 
@@ -106,12 +99,6 @@ def describe_anomalies(run: Run) -> str:
     found = dict.fromkeys(f"{anomaly.feature or 'all features'}: {anomaly.summary}" for anomaly in anomalies)
     line = " ".join("; ".join(found).split())
     return line if len(line) <= _ANOMALIES_LENGTH else f"{line[: _ANOMALIES_LENGTH - 3]}..."
-
-
-def describe_data(run: Run) -> dict[str, str]:
-    """Returns the spans of the data, and which examples were left out, if any."""
-    examples = run.find("Examples")
-    return describe_examples(examples.properties) if examples else {}
 
 
 def _uri(run: Run, type_name: str) -> str:

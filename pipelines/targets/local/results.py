@@ -1,17 +1,22 @@
-"""Reads the result of a run from ML Metadata and from Evaluator's output."""
+"""Reads what came out of a run, and says it in a few lines."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.components.pusher import versions
-from tfx_distribute.components.report import artifacts
-from tfx_distribute.components.report import evaluation as evaluation_lib
-from tfx_distribute.components.report.data import Cell, Evaluation
+from tfx_distribute.components.report.data import Cell, Evaluation, describe_unusable_baseline
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.spec.pipeline import Metric, PipelineSpec
-from tfx_distribute.pipelines.targets.local.runs import Run
+from tfx_distribute.trainer_module.job.time_use import TimeUse, format_shares
+
+if TYPE_CHECKING:
+    from tfx_distribute.pipelines.targets.local.runs import Run
+
+# Of metrics of the training's last epoch, and of the exported one if it is another, in
+# the model's properties.
+METRIC_PREFIXES = ("training_", "exported_")
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,7 @@ class RunResult:
         ...`; empty if they count, or no model was blessed before.
       pushed: Folder of the pushed model; None if no model was pushed.
       search: The trials of the search for hyperparameters; None without `tune`.
-      withdrawn: True if it was not pushed because a rollback has withdrawn the model.
-      evaluation: Metrics by slice, with thresholds and baseline.
+      facts: The lines that the command shows.
     """
 
     training: Mapping[str, Any]
@@ -66,30 +70,49 @@ class RunResult:
     unusable_baseline: str = ""
     pushed: str | None = None
     search: trials.SearchResult | None = None
-    withdrawn: bool = False
-    evaluation: Evaluation | None = None
+    facts: tuple["Fact", ...] = ()
 
 
-def read(run: Run, spec: PipelineSpec) -> RunResult:
+@dataclass(frozen=True)
+class Fact:
+    """A line about a run. A metric may have thresholds, and a verdict on them."""
+
+    name: str
+    text: str
+    verdict: str = ""
+    color: str = ""
+
+
+def read(run: "Run", spec: PipelineSpec) -> RunResult:
     """Reads the result of a run of a pipeline that is complete."""
-    model, written, pushed, trials_found = run.model, *map(run.find, ("ModelEvaluation", "PushedModel", "TunerResults"))
-    evaluation = evaluation_lib.read(written.info.uri, run.blessed, run.unusable_baseline) if written else None
-    properties = model.properties if model else {}
-    folder = pushed.properties["pushed_destination"] if pushed and pushed.properties.get("pushed") else None
+    from tfx_distribute.components.report import artifacts  # loads TFX
+
+    evaluation, _ = read_evaluation(run)
+    trials_found = run.find("TunerResults")
     return RunResult(
-        training=dict(sorted(artifacts.training_properties(properties).items())),
-        model=model.info.uri if model else "",
-        metrics=list_metrics(evaluation, spec.evaluate.metrics) if spec.evaluate and evaluation else (),
+        training=run.training,
+        model=run.model.info.uri if run.model else "",
+        metrics=match_metrics(evaluation, spec.evaluate.metrics) if spec.evaluate and evaluation else (),
         blessed=run.blessed,
         unusable_baseline=run.unusable_baseline,
-        pushed=folder,
+        pushed=run.pushed or None,
         search=artifacts.read_search(trials_found.info.uri, trials_found.properties) if trials_found else None,
-        withdrawn=folder is None and bool(properties.get(versions.WITHDRAWN)),
-        evaluation=evaluation,
+        facts=tuple(list_facts(run, evaluation)),
     )
 
 
-def list_metrics(evaluation: Evaluation, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
+def read_evaluation(run: "Run") -> tuple[Evaluation | None, tuple[str, ...]]:
+    """Returns the evaluation of a run, if there is one, and what could not be read."""
+    evaluation = run.find("ModelEvaluation")
+    if evaluation is None:
+        return None, ()
+    from tfx_distribute.components.report import artifacts
+
+    parts = artifacts.read(artifacts.Sources(evaluation=evaluation.info.uri, blessed=run.blessed))
+    return parts.get("evaluation"), tuple(f"{run.id}: {text}" for text in parts["missing"])
+
+
+def match_metrics(evaluation: Evaluation, metrics: Mapping[str, Metric]) -> tuple[MetricResult, ...]:
     """Returns the metrics of a pipeline file, as an evaluation has them."""
     results = []
     for name, metric in metrics.items():
@@ -97,3 +120,52 @@ def list_metrics(evaluation: Evaluation, metrics: Mapping[str, Metric]) -> tuple
         cell = evaluation.overall.get(shown, Cell(math.nan))
         results.append(MetricResult(name, cell.value, metric, evaluation.list_failed(shown), cell.unmet_change))
     return tuple(results)
+
+
+def list_metrics(run: "Run", evaluation: Evaluation | None) -> dict[str, float]:
+    """Returns a run's metrics over all examples, those of the evaluation first."""
+    metrics = evaluation.values if evaluation else {}
+    return {**metrics, **{name: value for name, value in run.training.items() if name.startswith(METRIC_PREFIXES)}}
+
+
+def list_facts(run: "Run", evaluation: Evaluation | None) -> Iterable[Fact]:
+    """Yields how a model was trained, its metrics, and where it is."""
+    training = run.training
+    if "strategy" in training:
+        batch = training.get("global_batch_size")
+        size = f", global batch {batch}" if batch else ""
+        steps = f", {training['train_steps']} steps" if training.get("train_steps") else ""
+        replicas = "1 replica" if training["num_replicas"] == 1 else f"{training['num_replicas']} replicas"
+        yield Fact("trained", f"{training['strategy']}, {replicas}{size}{steps}")
+    shares = format_shares({name.removeprefix("time_"): training[name] for name in training if name.startswith("time_")})
+    if shares:
+        yield Fact("time", shares)
+    if "slowest_process" in training:
+        process, share, reason = (training[f"slowest_process{part}"] for part in ("", "_holds_back", "_reason"))
+        yield Fact("slowest", TimeUse((), process, share, reason).describe(), color="yellow")
+    if "exported_epoch" in training:
+        values = {name.removeprefix("exported_"): training[name] for name in training if name.startswith("exported_val_")}
+        metrics = [f", {name} {value:.6g}" for name, value in values.items()]
+        yield Fact("exported", f"epoch {training['exported_epoch']}{''.join(metrics)}")
+    if training.get("base_model"):
+        taken = training["base_model_weights_taken"]
+        started_from = f"{training['base_model']}, {taken} of {taken + training['base_model_weights_skipped']} weights"
+        if "base_model_entries_taken" in training:
+            known = training["base_model_entries_taken"]
+            started_from += f", {known} of {known + training['base_model_entries_new']} vocabulary entries"
+        yield Fact("started from", started_from)
+    if evaluation:
+        verdicts = evaluation.describe_thresholds()
+        for name, value in evaluation.values.items():
+            color = "red" if evaluation.list_failed(name) else "green"
+            yield Fact(name, f"{value:.6g}", verdicts.get(name, ""), color if name in verdicts else "")
+    if run.unusable_baseline:
+        yield Fact("baseline", describe_unusable_baseline(run.unusable_baseline))
+    if run.pushed:
+        yield Fact("model", run.pushed)
+    elif run.model:
+        reason = "thresholds are not met" if run.blessed is False else ""
+        if run.blessed is not False and run.model.properties.get(versions.WITHDRAWN):
+            reason = "a rollback has withdrawn it"
+        place = run.model.info.uri
+        yield Fact("model", f"not pushed: {reason}; it is in {place}" if reason else place, color="red" if reason else "")

@@ -9,7 +9,6 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 from unittest import mock
 
@@ -57,37 +56,21 @@ class NodeError(Exception):
 NodeListener = Callable[[str, float | None, bool], None]
 
 
-def _ignore_node(node: str, seconds: float | None, cached: bool) -> None:
-    pass
-
-
 class LocalRunner(local_dag_runner.LocalDagRunner):
     """A LocalDagRunner with a listener, whose errors name the node that failed.
 
-    `parameters` are runtime parameters; others take their defaults. The listener is
-    called before and after each node. A `run_id` of None is the time of its start.
+    `parameters` are runtime parameters; others take their defaults.
     """
 
-    def __init__(
-        self,
-        parameters: Mapping[str, int | float | str] | None = None,
-        listener: NodeListener = _ignore_node,
-        run_id: str | None = None,
-    ):
+    def __init__(self, parameters: Mapping[str, int | float | str], listener: NodeListener, run_id: str):
         super().__init__()
-        self._run_id = run_id
-        self._parameters = dict(parameters or {})
-        self._listener = listener
+        self._parameters, self._listener, self._run_id = dict(parameters), listener, run_id
 
     def run_with_ir(self, pipeline: pipeline_pb2.Pipeline, run_options: Any = None) -> None:
-        """Runs the nodes one after another, in the order of the pipeline.
-
-        Ignores `run_options`, TFX's for partial runs. A node that fails raises a
-        NodeError.
-        """
+        """Runs the nodes one after another; one that fails raises a NodeError."""
         runtime_parameter_utils.substitute_runtime_parameter(
             pipeline,
-            {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: self._run_id or datetime.now().isoformat()},
+            {**self._parameters, constants.PIPELINE_RUN_ID_PARAMETER_NAME: self._run_id},
         )
         deployment = runner_utils.extract_local_deployment_config(pipeline)
         store = deployment.metadata_connection_config
@@ -123,8 +106,7 @@ def _launch(
 ) -> bool:
     """Runs a node; returns True if it took earlier outputs.
 
-    Raises a ConfigurationError if TFX has not run it. TFX only records why, if an input
-    is not there or there are several of one.
+    TFX only records why it has not run one, as if an input is not there.
     """
     name = node.node_info.id
     execution = launcher.Launcher(
@@ -152,18 +134,17 @@ def run(
     spec: PipelineSpec,
     module: user_module.Module,
     paths: RunPaths,
-    server: ForkServer | None = None,
-    enable_cache: bool = True,
-    on_node: NodeListener = _ignore_node,
-    on_training: local_launcher.ProgressListener = lambda task, progress: None,
-    on_beam: Callable[[int, int], None] = lambda done, total: None,
+    server: ForkServer,
+    enable_cache: bool,
+    on_node: NodeListener,
+    on_training: local_launcher.ProgressListener,
+    on_beam: Callable[[int, int], None],
 ) -> results.RunResult:
     """Runs a pipeline on this machine.
 
-    A `server` of None starts one for each training. Calls `on_node` before and after
-    each node, `on_training` with each report of each training process, and `on_beam`,
-    with the direct runner, with the number of stages of a node's Beam pipeline that
-    have run, and of all.
+    Calls `on_node` before and after each node, `on_training` with each report of each
+    training process, and `on_beam`, with the direct runner, with the number of stages
+    of a node's Beam pipeline that have run, and of all.
 
     Raises:
       ConfigurationError: The pipeline cannot be built, its module cannot be imported,
@@ -200,12 +181,11 @@ def _check_pushes(connection: Any, name: str, serving: str) -> None:
 def _ready(
     module: user_module.Module,
     paths: RunPaths,
-    server: ForkServer | None,
+    server: ForkServer,
     on_training: local_launcher.ProgressListener,
     on_beam: Callable[[int, int], None],
 ) -> Iterator[None]:
     """Makes this process ready to run nodes of a pipeline, within the block."""
-    paths.create()
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
     settings = local_launcher.LocalLauncherSettings(
         log_dir=paths.logs,

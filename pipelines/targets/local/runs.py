@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from ml_metadata import errors as metadata_errors
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
-from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS
+from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS, describe_examples
 from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.report.data import UNUSABLE_BASELINE, ArtifactInfo, Node
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE, ArtifactInfo, Node, training_properties
 from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
@@ -105,23 +105,42 @@ class Run:
         trainings = {artifact.info.node for artifact in self.artifacts if artifact.info.type == "ModelRun"}
         return next((model for model in models if model.info.node in trainings), None)
 
+    def read_properties(self, type_name: str) -> Mapping[str, Any]:
+        """Returns the properties of the first artifact of a type; empty without one."""
+        artifact = self.find(type_name)
+        return artifact.properties if artifact else {}
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """How its model was trained, by name."""
+        return dict(sorted(training_properties(self.model.properties).items())) if self.model else {}
+
     @property
     def spans(self) -> str:
         """The spans that it has read, as text; empty if there were none."""
-        examples = self.find("Examples")
-        return str(examples.properties.get(SPANS, "")) if examples else ""
+        return str(self.read_properties("Examples").get(SPANS, ""))
+
+    @property
+    def data(self) -> dict[str, str]:
+        """The spans of its data, and which examples were left out, if any."""
+        return describe_examples(self.read_properties("Examples"))
 
     @property
     def blessed(self) -> bool | None:
         """True if its model meets all thresholds; None without a verdict."""
-        blessing = self.find("ModelBlessing")
-        return bool(blessing.properties["blessed"]) if blessing and "blessed" in blessing.properties else None
+        properties = self.read_properties("ModelBlessing")
+        return bool(properties["blessed"]) if "blessed" in properties else None
 
     @property
     def unusable_baseline(self) -> str:
         """Why the model was not compared with the latest blessed one, or empty."""
-        blessing = self.find("ModelBlessing")
-        return str(blessing.properties.get(UNUSABLE_BASELINE, "")) if blessing else ""
+        return str(self.read_properties("ModelBlessing").get(UNUSABLE_BASELINE, ""))
+
+    @property
+    def pushed(self) -> str:
+        """The folder of the pushed model; empty if none was pushed."""
+        properties = self.read_properties("PushedModel")
+        return str(properties["pushed_destination"]) if properties.get("pushed") else ""
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -141,10 +160,7 @@ def open_store(root: Path, mode: int = metadata_store_pb2.SqliteMetadataSourceCo
 
 
 def find_roots(root: str | None) -> list[Path]:
-    """Returns the folders that have runs: `root`, or by default those in `runs`.
-
-    Raises a ConfigurationError if there are no runs.
-    """
+    """Returns the folders that have runs: `root`, or by default those in `runs`."""
     if root is not None:
         if not (Path(root) / METADATA_FILE).is_file():
             raise ConfigurationError(
@@ -197,23 +213,50 @@ def find(roots: Iterable[Path], name: str | None, warn: Callable[[str], None] | 
 
 
 def list_newest_spans(root: Path) -> list[tuple[str, str]]:
-    """Returns the newest span that each run has read, by id, the latest run first.
-
-    Runs that have read none are left out.
-    """
+    """Returns the newest span that each run has read, by id, the latest run first."""
     if not (root / METADATA_FILE).is_file():
         return []
-    try:
-        return _Store(root).list_newest_spans()
-    except _UNREADABLE as error:
-        raise ConfigurationError(f"--root: {_describe_unreadable(root)}; write another --root") from error
+    stored, found = _list_stored([root], None), dict[int, str]()
+    store: Any = stored[0].store if stored else None
+    for examples in store.get_artifacts_by_type("Examples") if store else ():
+        if NEWEST_SPAN in examples.custom_properties:
+            contexts = store.get_contexts_by_artifact(examples.id)  # of runs that took it from the cache, too
+            found |= dict.fromkeys((each.id for each in contexts), examples.custom_properties[NEWEST_SPAN].string_value)
+    return [(run.id, found[run.context.id]) for run in stored if run.context.id in found]
+
+
+def _list_stored(roots: Iterable[Path], warn: Callable[[str], None] | None) -> "list[_Stored]":
+    """Returns the runs in some folders, the latest first, which have not been read."""
+    stored: list[_Stored] = []
+    for root in roots:
+        try:
+            stored += _open_runs(root)
+        except _UNREADABLE as error:
+            text = f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
+            if warn is None:
+                raise ConfigurationError(f"--root: {text}; write another --root") from error
+            warn(f"{text}; its runs are left out")
+    return sorted(stored, key=lambda each: each.context.create_time_since_epoch, reverse=True)
+
+
+def _open_runs(root: Path) -> "list[_Stored]":
+    if not (root / METADATA_FILE).stat().st_size:  # a run that did not come to its first node
+        return []
+    store, holder = open_store(root), locks.find_holder(str(root))
+    contexts = sorted(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.create_time_since_epoch)
+    locked_since = [None] * (len(contexts) - 1) + [holder.since_time if holder else None]
+    return [_Stored(root, store, *each) for each in zip(contexts, locked_since, strict=False)]
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """A run in a store, which has not been read."""
+    """A run in the ML Metadata store of a folder, read only.
 
-    store: "_Store"
+    `locked_since` is when the folder was locked, for the latest run.
+    """
+
+    root: Path
+    store: Any
     context: Any
     locked_since: float | None
 
@@ -221,81 +264,28 @@ class _Stored:
     def id(self) -> str:
         return str(self.context.name)
 
-    def read(self) -> Run:
-        return self.store.read(self.context, self.locked_since)
+    def list_executions(self) -> list[Any]:
+        return sorted(self.store.get_executions_by_context(self.context.id), key=lambda execution: execution.id)
 
     def read_pipeline(self) -> str:
-        return self.store.read_pipeline(self.store.list_executions(self.context))
+        contexts = [each for one in self.list_executions()[:1] for each in self.store.get_contexts_by_execution(one.id)]
+        return next((str(context.name) for context in contexts if context.type == "pipeline"), self.root.name)
 
-
-def _list_stored(roots: Iterable[Path], warn: Callable[[str], None] | None) -> list[_Stored]:
-    stored: list[_Stored] = []
-    for root in roots:
-        try:
-            stored += _Store(root).list_stored()
-        except _UNREADABLE as error:
-            if warn is None:
-                raise ConfigurationError(f"--root: {_describe_unreadable(root)}; write another --root") from error
-            warn(f"{_describe_unreadable(root)}; its runs are left out")
-    return sorted(stored, key=lambda each: each.context.create_time_since_epoch, reverse=True)
-
-
-def _describe_unreadable(root: Path) -> str:
-    return f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
-
-
-class _Store:
-    """The ML Metadata store of a folder of runs, read only."""
-
-    def __init__(self, root: Path):
-        self._root = root
-        self._contexts: Sequence[Any] = ()
-        if not (root / METADATA_FILE).stat().st_size:  # a run that did not come to its first node
-            return
-        self._store = open_store(root)
-        self._contexts = sorted(
-            self._store.get_contexts_by_type("pipeline_run"), key=lambda context: context.create_time_since_epoch
-        )
-
-    def list_stored(self) -> list[_Stored]:
-        holder = locks.find_holder(str(self._root))
-        locked_since = holder.since_time if holder else None
-        return [
-            _Stored(self, context, locked_since if context is self._contexts[-1] else None) for context in self._contexts
-        ]
-
-    def list_executions(self, context: Any) -> list[Any]:
-        return sorted(self._store.get_executions_by_context(context.id), key=lambda execution: execution.id)
-
-    def read_pipeline(self, executions: Sequence[Any]) -> str:
-        contexts = self._store.get_contexts_by_execution(executions[0].id) if executions else []
-        return next((str(context.name) for context in contexts if context.type == "pipeline"), self._root.name)
-
-    def list_newest_spans(self) -> list[tuple[str, str]]:
-        found: dict[int, str] = {}
-        for examples in self._store.get_artifacts_by_type("Examples") if self._contexts else ():
-            if NEWEST_SPAN in examples.custom_properties:
-                contexts = self._store.get_contexts_by_artifact(examples.id)  # of runs that took it from the cache, too
-                found |= dict.fromkeys(
-                    [context.id for context in contexts], examples.custom_properties[NEWEST_SPAN].string_value
-                )
-        return [(context.name, found[context.id]) for context in reversed(self._contexts) if context.id in found]
-
-    def read(self, context: Any, locked_since: float | None) -> Run:
-        executions = self.list_executions(context)
+    def read(self) -> Run:
+        executions = self.list_executions()
         names = {execution.id: self._node_name(execution.id) for execution in executions}
         nodes = [self._to_node(execution, names[execution.id]) for execution in executions]
-        started = context.create_time_since_epoch / 1000
+        started = self.context.create_time_since_epoch / 1000
         trainer = next((execution for execution in executions if _is_trainer(execution)), None)
         properties = _read_properties(trainer.custom_properties) if trainer else {}
-        state = _find_state([node.state for node in nodes], started, locked_since)
+        state = _find_state([node.state for node in nodes], started, self.locked_since)
         last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
-        folder = self._root / "logs" / context.name
+        folder = self.root / "logs" / self.id
         logs = folder if folder.is_dir() else None
         run = Run(
-            id=context.name,
-            pipeline=self.read_pipeline(executions),
-            root=self._root,
+            id=self.id,
+            pipeline=self.read_pipeline(),
+            root=self.root,
             state=state,
             started=started,
             seconds=None if state == "running" else max(last, _end_of_log(logs) if state != "complete" else 0.0) - started,
@@ -311,7 +301,7 @@ class _Store:
         return dataclasses.replace(run, parameters=parameters, hparams={**run.hparams, **_read_best(run)})
 
     def _node_name(self, execution: int) -> str:
-        for context in self._store.get_contexts_by_execution(execution):
+        for context in self.store.get_contexts_by_execution(execution):
             if context.type == "node":
                 return str(context.name).rpartition(".")[2]
         return f"execution {execution}"
@@ -326,17 +316,17 @@ class _Store:
 
     def _find_original(self, execution: int) -> tuple[str, float | None]:
         """Returns the run that wrote a cached execution's outputs, and its time."""
-        events = self._store.get_events_by_execution_ids([execution])
+        events = self.store.get_events_by_execution_ids([execution])
         artifacts = [event.artifact_id for event in events if event.type in _OUTPUTS]
         writers = {
-            event.execution_id for event in self._store.get_events_by_artifact_ids(artifacts) if event.type in _OUTPUTS
+            event.execution_id for event in self.store.get_events_by_artifact_ids(artifacts) if event.type in _OUTPUTS
         }
-        for writer in self._store.get_executions_by_id(sorted(writers)) if writers else ():
+        for writer in self.store.get_executions_by_id(sorted(writers)) if writers else ():
             if writer.last_known_state == metadata_store_pb2.Execution.COMPLETE:
                 run = next(
                     (
                         context.name
-                        for context in self._store.get_contexts_by_execution(writer.id)
+                        for context in self.store.get_contexts_by_execution(writer.id)
                         if context.type == "pipeline_run"
                     ),
                     "",
@@ -345,9 +335,9 @@ class _Store:
         return "", None
 
     def _list_artifacts(self, names: Mapping[int, str]) -> list[Artifact]:
-        events = self._store.get_events_by_execution_ids(list(names)) if names else []
+        events = self.store.get_events_by_execution_ids(list(names)) if names else []
         ids = list(dict.fromkeys(event.artifact_id for event in events))
-        stored = {artifact.id: artifact for artifact in self._store.get_artifacts_by_id(ids)} if ids else {}
+        stored = {artifact.id: artifact for artifact in self.store.get_artifacts_by_id(ids)} if ids else {}
         listed = []
         for event in sorted(events, key=lambda event: (event.execution_id, event.artifact_id)):
             artifact = stored.get(event.artifact_id)
@@ -359,7 +349,7 @@ class _Store:
                 if other.artifact_id == artifact.id and other.type in _INPUTS and other.execution_id in names
             ]
             is_local = "://" not in artifact.uri
-            uri = str(stored_artifacts.find(self._root.absolute() / ARTIFACTS, artifact.uri)) if is_local else artifact.uri
+            uri = str(stored_artifacts.find(self.root.absolute() / ARTIFACTS, artifact.uri)) if is_local else artifact.uri
             info = ArtifactInfo(
                 node=names[event.execution_id],
                 key=event.path.steps[0].key if event.path.steps else "",
@@ -378,7 +368,7 @@ class _Store:
         """Lists what nodes that were ended or stopped have left: no event names it."""
         listed = []
         for execution in executions:
-            node, root = names[execution.id], self._root.absolute() / ARTIFACTS / names[execution.id]
+            node, root = names[execution.id], self.root.absolute() / ARTIFACTS / names[execution.id]
             if _STATES.get(execution.last_known_state) in ("complete", "cached"):
                 continue
             listed.append(ArtifactInfo(node, "model_run", "ModelRun", 0, str(root / "model_run" / str(execution.id))))

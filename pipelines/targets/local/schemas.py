@@ -16,10 +16,7 @@ _FILE = "schema.pbtxt"  # of TFX's Schema artifacts
 
 
 def read(run: Run) -> str:
-    """Returns the schema that a run has used, as text.
-
-    Raises a ConfigurationError if the run has none, or its file was deleted.
-    """
+    """Returns the schema that a run has used, as text."""
     artifact = run.find("Schema")
     path = Path(artifact.info.uri, _FILE) if artifact else None
     if path is None or not path.is_file():
@@ -32,9 +29,6 @@ def propose(run: Run, curated: str | None) -> str:
 
     TFDV adds features and values that are new, and relaxes what is not met any more.
     `curated` is the schema to change, as text; None for the one of the run.
-
-    Raises:
-      ConfigurationError: The run has no statistics, or the text is not a schema.
     """
     artifact = run.find("ExampleStatistics")
     statistics = list_statistics(artifact.info.uri) if artifact else []

@@ -45,10 +45,7 @@ def reconcile(store: Any, pipeline_root: str) -> None:
 
 
 def find(root: Path, uri: str) -> Path:
-    """Returns where an artifact is, if its pipeline root has been moved or copied.
-
-    `root` is an absolute path, and `uri` the path that ML Metadata has.
-    """
+    """Returns where an artifact is, if its pipeline root has been moved or copied."""
     path = Path(uri).absolute()
     # The folder of an execution's output, or the file of a value in it.
     parts = path.parts[-4:] if path.name == "value" else path.parts[-3:]
@@ -65,10 +62,7 @@ def pushed_folder(pushed_model: Any) -> str:
 
 
 def find_other_pushes(store: Any, pipeline: str, serving: str) -> str:
-    """Returns the name of another pipeline that pushes to a folder; empty if none does.
-
-    `pipeline` is the one that is to push there, and `serving` an absolute path.
-    """
+    """Returns the name of another pipeline that pushes to a folder, if any."""
     for artifact in store.get_artifacts_by_type(_PUSHED_MODEL):
         folder = pushed_folder(artifact)
         if os.path.dirname(folder) == serving and os.path.exists(folder):

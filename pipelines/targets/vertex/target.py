@@ -26,7 +26,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     title = "Vertex AI"
     suffix = ".json"
     setting_options = ("project", "region", "network", "encryption_spec_key_name", "service_account", "pipeline_root")
-    compile_options = (
+    place_options = compile_options = (
         click.Option(["--project"], help="Vertex AI: Google Cloud project; default targets.vertex.project."),
         click.Option(["--region"], help="Vertex AI: Google Cloud region; default targets.vertex.region."),
     )
@@ -40,8 +40,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         *schedule_options(),
         click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
     )
-
-    run_options = ("project", "region")
 
     @classmethod
     def settings_class(cls) -> "type[VertexSettings]":

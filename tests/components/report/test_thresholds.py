@@ -389,7 +389,7 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
         eval_config, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False
     )
     assert messages(validation) == {""}
-    found = {result.name: result for result in results.list_metrics(report_evaluation.read(folder), metrics)}
+    found = {result.name: result for result in results.match_metrics(report_evaluation.read(folder), metrics)}
     assert {name: result.value for name, result in found.items()} == pytest.approx(
         {name: value for name, (_, value, _) in cases.items()}
     )

@@ -26,8 +26,8 @@ def test_each_option_goes_before_and_after_the_pipeline(name):
     command = main.commands[name]
     pipeline = ["pipeline.yaml"] if any(isinstance(param, click.Argument) for param in command.params) else []
     for option in (param for param in command.params if isinstance(param, click.Option)):
-        required = ["--target", "vertex"] if name in ("compile", "submit") and option.name != "target_name" else []
+        required = ["--target", "vertex"] if name in ("compile", "submit") and option.name != "target_class" else []
         for words, value in forms(option):
             before = command.make_context(name, [*required, *words, *pipeline]).params
             assert before == command.make_context(name, [*pipeline, *words, *required]).params
-            assert before[option.name] == value, words
+            assert before[option.name] == (option.callback(None, option, value) if option.callback else value), words

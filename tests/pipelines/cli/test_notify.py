@@ -96,21 +96,24 @@ def test_a_folder_in_use_is_not_news(command, file, receiver, tmp_path):
     assert receiver.messages == []
 
 
-def test_a_pushed_model_that_was_not_compared(file, receiver, tmp_path):
-    from tfx_distribute.components.report.data import Cell, Evaluation, Slice
+def test_a_pushed_model_that_was_not_compared(file, receiver, tmp_path, monkeypatch):
+    from tfx_distribute.components.report.data import ArtifactInfo
     from tfx_distribute.pipelines.cli.console import Console
     from tfx_distribute.pipelines.spec import loader
-    from tfx_distribute.pipelines.targets.local.results import RunResult
+    from tfx_distribute.pipelines.targets.local import runs
 
     file.write_text(f"{PIPELINE}notify: {{urls: {VARIABLE}, when: [succeeded]}}\n")
-    (tmp_path / "metadata.sqlite").touch()
     paths = RunPaths(tmp_path, tmp_path / "logs" / "20260131-120000-000000", tmp_path / "serving")
-    evaluation = Evaluation((Slice("", {"AUC": Cell(0.9)}),), {"AUC": "change of at least -0.01"}, blessed=True)
-    result = RunResult({}, "/m", evaluation=evaluation, unusable_baseline="its AUC is\x1b[2J not finite", pushed="/s/1")
-    notify.tell_end(loader.load(str(file)), paths, Console(), Ending(0, result=result))
+    properties = {
+        "ModelBlessing": {"blessed": 1, "unusable_baseline": "its AUC is\x1b[2J not finite"},
+        "PushedModel": {"pushed": 1, "pushed_destination": "/s/1"},
+    }
+    made = [runs.Artifact(ArtifactInfo("Node", "", kind, 1, "/a"), each) for kind, each in properties.items()]
+    run = runs.Run(paths.run_id, "mine", tmp_path, "complete", 0.0, 1.0, (), tuple(made))
+    monkeypatch.setattr(runs, "iterate_runs", lambda roots: iter([run]))
+    notify.tell_end(loader.load(str(file)), paths, Console(), Ending(0))
     (received,) = receiver.messages
-    assert received["message"].splitlines()[1:4] == [
-        "AUC: 0.9 (change of at least -0.01 met)",
+    assert received["message"].splitlines()[1:3] == [
         r"baseline: not compared with the latest blessed model: its AUC is\x1b[2J not finite",
         "model: /s/1",
     ]

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from compared import outcome, unmeasured
 
 from tfx_distribute.components import Search
 from tfx_distribute.pipelines.compare import combinations as combinations_lib
@@ -40,8 +41,8 @@ def test_all_combinations_are_made_in_order(make):
         "strategy=one_device num_workers=2",
         "strategy=multi_worker_mirrored num_workers=1",
     ]
-    assert [bool(each.problem) for each in combinations] == [False, True, False, False]
-    assert combinations[1].problem.startswith("num_workers: strategy 'one_device' trains in one process")
+    assert [bool(each.reason) for each in combinations] == [False, True, False, False]
+    assert combinations[1].reason.startswith("num_workers: strategy 'one_device' trains in one process")
     assert [each.processes for each in combinations] == [1, 0, 1, 2]
     servers = make("strategy=parameter_server", "num_workers=1,2")
     assert [(each.processes, each.devices) for each in servers] == [(3, 1), (4, 2)]
@@ -82,7 +83,7 @@ def test_what_cannot_be_compared_is_refused(make, arguments, message):
 def test_gpus_of_this_machine_are_divided(make):
     combinations = make(MULTI, "num_workers=1,2", "accelerator_count=1,2", gpus=["0", "1"])
     assert [each.devices for each in combinations[:3]] == [1, 2, 2]
-    assert "2 processes with 2 GPUs each, of this machine's 2" in combinations[3].problem
+    assert "2 processes with 2 GPUs each, of this machine's 2" in combinations[3].reason
     assert make("strategy=mirrored", gpus=["0", "1"])[0].devices == 2
 
 
@@ -93,3 +94,14 @@ def test_a_run_fn_is_refused(make, tmp_path):
     (tmp_path / "model.py").write_text("def run_fn(fn_args): ...\n")
     with pytest.raises(ConfigurationError, match="a run_fn trains by itself"):
         make(spec=loader.load(tmp_path / "pipeline.yaml"))
+
+
+def test_trainings_that_differ_in_their_size_alone_are_compared():
+    outcomes = [
+        outcome(1500, 4, strategy="mirrored", num_workers=4),
+        outcome(800, 2, strategy="mirrored", num_workers=2),
+        outcome(900, 1, strategy="one_device", num_workers=1),
+        outcome(700, 0, strategy="tpu", num_workers=1),
+        unmeasured("failed", "no memory", strategy="mirrored", num_workers=1),
+    ]
+    assert combinations_lib.efficiencies(outcomes) == [pytest.approx(1500 / 800 / 2), 1.0, 1.0, None, None]

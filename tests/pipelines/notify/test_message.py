@@ -57,23 +57,6 @@ def test_a_failed_run():
     )
 
 
-def test_metrics():
-    nan = float("nan")
-    values = {"BinaryAccuracy": 0.90625, "ExampleCount": 128.0, "Precision": 0.72, "AUC": nan, "Table": nan}
-    verdicts = {
-        "BinaryAccuracy": ">= 0.95 not met",
-        "Precision": ">= 0.43, change of at least -0.2 not met: -0.23 from the blessed model's 0.95",
-        "AUC": ">= 0.5 not met",
-    }
-    before = {"BinaryAccuracy": 0.9609375, "ExampleCount": 120.0, "Precision": 0.31}
-    assert message.describe_metrics(values, verdicts, before) == {
-        "BinaryAccuracy": "0.90625 (>= 0.95 not met; last run 0.960938)",
-        "ExampleCount": "128 (last run 120)",
-        "Precision": "0.72 (>= 0.43, change of at least -0.2 not met: -0.23 from the blessed model's 0.95; last run 0.31)",
-        "AUC": "nan (>= 0.5 not met)",
-    }
-
-
 @pytest.mark.parametrize(
     ("outcome", "title", "is_good"),
     [

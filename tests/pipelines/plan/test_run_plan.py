@@ -13,6 +13,7 @@ from tfx_distribute.pipelines.plan import run_plan as plan_lib
 from tfx_distribute.pipelines.plan.text import as_text
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Train
+from tfx_distribute.pipelines.targets.local.target import LocalTarget
 
 RUN_FN = {"module": "own_run_fn.py", "strategy": "mirrored", "accelerator_count": 2, "epochs": 0, "train_steps": 9}
 
@@ -37,7 +38,7 @@ def make(tmp_path):
                 hparams={} if module == "own_run_fn.py" else {"rate": 0.5},
             ),
         )
-        return plan_lib.make_plan(spec, user_module.find(spec))
+        return plan_lib.make_plan(spec, user_module.find(spec), LocalTarget(spec))
 
     return make
 
@@ -89,7 +90,6 @@ def test_the_whole_plan_of_two_workers(make):
 @pytest.mark.parametrize(
     ("arguments", "warning"),
     [
-        ({"strategy": "mirrored"}, "accelerator_count is 0: the GPUs that a process sees decide"),
         (
             {"strategy": "mirrored", "accelerator_type": "cpu"},
             "one device: strategy mirrored has nothing to distribute over",
@@ -161,14 +161,11 @@ def test_for_people_and_for_programs(request):
 
 
 def test_what_the_machine_decides(make):
-    text = as_text(make(strategy="multi_worker_mirrored", num_workers=2))
-    assert "processes  2, devices of each decided by the machine\n" in text
+    text = as_text(make(strategy="tpu", learning_rate_scaling="linear"))
+    assert "processes  1, devices decided by the machine\n" in text
     assert "replicas   decided by the machine\n" in text
     assert "batch      32 per replica, global decided by the machine\n" in text
-    assert "learn rate" not in text, "it does not depend on the replicas"
-    scaled = as_text(make(strategy="mirrored", learning_rate_scaling="linear"))
-    assert "processes  1, devices decided by the machine\n" in scaled
-    assert "learn rate build_model's times a factor decided by the machine\n" in scaled
+    assert "learn rate build_model's times a factor decided by the machine\n" in text
 
 
 def test_numbers_of_things(make):
@@ -216,11 +213,12 @@ def test_a_search_is_planned(make, tmp_path):
         trainer=Train(label="y", parameters=Parameters(epochs=3), hparams={"rate": 0.5, "units": 8}),
         tune=tune,
     )
-    text = as_text(plan_lib.make_plan(spec, user_module.find(spec)))
+    text = as_text(plan_lib.make_plan(spec, user_module.find(spec), LocalTarget(spec)))
     assert (
         "search     6 trials (random) of 1 epoch, 2 at a time, for the largest val_accuracy; then the training with the "
         "best values\nspace      rate=0.001..1 log, units=8|16\n"
     ) in text
     hyperband = tune.model_copy(update={"oracle": "hyperband", "max_trials": 0, "epochs": 0, "num_parallel_trials": 1})
-    text = as_text(plan_lib.make_plan(spec.model_copy(update={"tune": hyperband}), user_module.find(spec)))
+    changed = spec.model_copy(update={"tune": hyperband})
+    text = as_text(plan_lib.make_plan(changed, user_module.find(spec), LocalTarget(changed)))
     assert "search     hyperband, trials of at most 3 epochs, for the largest val_accuracy; then" in text

@@ -1,3 +1,5 @@
+from datetime import datetime
+
 import pytest
 from tfx.orchestration import pipeline
 
@@ -28,7 +30,7 @@ def run():
             metadata_connection_config=tfx_pipeline.make_sqlite_config(str(root / "metadata.sqlite")),
         )
         root.mkdir(exist_ok=True)
-        local_runner.LocalRunner(listener=listen).run(one_run)
+        local_runner.LocalRunner({}, listen, datetime.now().isoformat()).run(one_run)
         return {node for node, cached in ended.items() if cached}
 
     return run

@@ -12,7 +12,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.report.data import Curve
-from tfx_distribute.pipelines.targets.local import commands, comparison, report, runs
+from tfx_distribute.pipelines.targets.local import commands, comparison, report, results, runs
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
@@ -129,13 +129,13 @@ def test_names_of_runs(store):
 
 def test_runs_are_read_when_they_are_asked_for(store, monkeypatch):
     """A pipeline of each hour has hundreds of them after a month."""
-    read, reading = [], runs._Store.read
+    read, reading = [], runs._Stored.read
 
-    def counted(self, context, locked_since):
-        read.append(context.name)
-        return reading(self, context, locked_since)
+    def counted(self):
+        read.append(self.id)
+        return reading(self)
 
-    monkeypatch.setattr(runs._Store, "read", counted)
+    monkeypatch.setattr(runs._Stored, "read", counted)
     assert next(runs.iterate_runs([store.root])).id == FIRST
     assert runs.find([store.root], OLD).id == OLD
     assert runs.find([store.root], "digits").id == FIRST
@@ -236,7 +236,7 @@ def test_examples_that_were_left_out_in_a_line(store):
     examples = store.artifact("Examples", "data", left_out="1 of 2 examples without a value of y (1)")
     store.node(SECOND, "CsvExampleGen", State.CACHED, {"examples": examples})
     store.node(SECOND, "Sharder", State.COMPLETE, {"sharded_examples": store.artifact("Examples", "shards")})
-    lines = [report.describe_data(runs.find([store.root], run)) for run in (FIRST, SECOND)]
+    lines = [runs.find([store.root], run).data for run in (FIRST, SECOND)]
     assert lines == [{}, {"left out": "1 of 2 examples without a value of y (1)"}]
 
 
@@ -319,8 +319,8 @@ def test_a_folder_that_was_moved_or_copied(store):
 
 def test_comparison(store):
     first, old = (runs.find([store.root], name) for name in (FIRST, OLD))
-    assert comparison.read_evaluation(first) == (None, ())
-    metrics = comparison.list_metrics(first, None)
+    assert results.read_evaluation(first) == (None, ())
+    metrics = results.list_metrics(first, None)
     assert metrics == {"training_loss": 0.5}
     compared = comparison.compare([first, old], [metrics, {"training_loss": 0.5, "AUC": 0.9}])
     assert compared["parameter"] == {"epochs": (2, 1), "hparams.units": (32, 16), "module": ("y", None)}

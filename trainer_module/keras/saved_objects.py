@@ -30,16 +30,6 @@ def find(saved: Mapping[str, Any], exported: bool = False) -> list[Any]:
     return list(found.values())
 
 
-def parts_of(variable: Any) -> list[Any]:
-    """Returns the parts of a variable that is divided among parameter servers.
-
-    They are saved with it, but not as objects of their own. Returns the variable if it
-    is not divided.
-    """
-    # TensorFlow has no public name for the class.
-    return list(variable.variables) if type(variable).__name__ == "ShardedVariable" else [variable]
-
-
 def _children(trackable: Any, path: str) -> dict[str, Any]:
     try:
         return dict(tf.train.TrackableView.children(trackable))

@@ -7,7 +7,7 @@ an address.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, TimeUse, summarize
@@ -57,22 +57,15 @@ def time_use(records: Iterable[Progress]) -> TimeUse:
     return summarize([ProcessTime(record.task, record.seconds, record.counters) for _, record in sorted(latest.items())])
 
 
-def _read_files(folder: str) -> Iterable[bytes]:
-    if "://" in folder:
-        return _read_remote(folder)
-    contents = []
-    for path in sorted(Path(folder).glob("*.jsonl")):
-        with contextlib.suppress(OSError):
-            contents.append(path.read_bytes())
-    return contents
-
-
-def _read_remote(folder: str) -> Iterable[bytes]:
+def _read_files(folder: str) -> Iterator[bytes]:
+    if "://" not in folder:
+        for path in sorted(Path(folder).glob("*.jsonl")):
+            with contextlib.suppress(OSError):
+                yield path.read_bytes()
+        return
     import tensorflow as tf
 
-    contents = []
     with contextlib.suppress(tf.errors.OpError):
-        for path in sorted(tf.io.gfile.glob(f"{folder}/*.jsonl")):
-            with tf.io.gfile.GFile(path, "rb") as file:
-                contents.append(file.read())
-    return contents
+        for name in sorted(tf.io.gfile.glob(f"{folder}/*.jsonl")):
+            with tf.io.gfile.GFile(name, "rb") as file:
+                yield file.read()

@@ -1,12 +1,12 @@
 """Reads the weights of SavedModels, and names them when a model is exported."""
 
 from functools import partial
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
-from tfx_distribute.trainer_module.keras import saved_objects
 from tfx_distribute.trainer_module.state.base_model import model_weights
 from tfx_distribute.trainer_module.state.base_model.matching import BaseWeight
 
@@ -20,13 +20,16 @@ _ADAPTED = ("summary", "Variable")  # state of discretization and TF-IDF layers 
 
 def name_weights(model: tf.keras.Model) -> None:
     """Names the weights of a model in the SavedModel that is about to be written."""
-    divided = {id(saved_objects.parts_of(each)[0]): each for each in saved_objects.find({"model": model})}
     named = tf.__internal__.tracking.AutoTrackable()  # in which Keras looks for no weights
-    named.weights = {
-        f"{number}/{weight.path}": divided.get(id(weight.parts[0]), weight.parts[0])
-        for number, weight in enumerate(model_weights.list_weights(model))
-    }
+    weights = enumerate(model_weights.list_weights(model))
+    named.weights = {f"{number}/{weight.path}": _whole(weight.parts[0]) for number, weight in weights}
     setattr(model, _WITH_PATHS, named)
+
+
+def _whole(variable: Any) -> Any:
+    """Returns the variable of which one is a part, if parameter servers have parts."""
+    container = getattr(variable, "_sharded_container", None)
+    return container() if container else variable
 
 
 def read(folder: str) -> tuple[list[BaseWeight], bool]:

@@ -33,10 +33,7 @@ _replica = threading.local()  # under a mirrored strategy, each replica is trace
 
 @contextlib.contextmanager
 def replica_share(share: tf.Tensor | float) -> Iterator[None]:
-    """Sets the replica's share for losses that are computed within the block.
-
-    It is the part of the step's examples that the replica's batch has, from 0 to 1.
-    """
+    """Sets the part of the step's examples that the replica has, within the block."""
     _replica.share = share
     try:
         yield
@@ -46,10 +43,9 @@ def replica_share(share: tf.Tensor | float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def noticing_division() -> Iterator[set[str]]:
-    """Notices if a `compute_loss` of the user's divides by the number of replicas.
+    """Yields the modules that ask for the number of replicas in a `replica_loss`.
 
-    Yields the modules that have asked for that number in a `replica_loss` that was
-    traced within the block.
+    It is one that is traced within the block; they are likely to divide by the number.
     """
     askers: set[str] = set()
 
@@ -93,8 +89,7 @@ def _owner(kind: type, name: str) -> type:
 def replica_loss(compute_loss: Callable[[], Any], is_divided: bool) -> Any:
     """Returns what a `compute_loss` returns, as the mean over one replica's batch.
 
-    The function is the user's or Keras's; with `is_divided`, it divides by the number
-    of replicas.
+    With `is_divided`, it divides by the number of replicas.
     """
     with _computing_loss(is_divided):
         loss = compute_loss()

@@ -1,10 +1,4 @@
-"""Trains with DTensor: divides variables over a mesh of devices.
-
-A model may then be larger than one device. A mesh has two dimensions: examples are
-divided along `batch`, and variables along `model` according to the layout rules. Every
-variable that `build_model` creates becomes a DVariable whose parts are sent to their
-devices one by one, so no device ever holds a whole divided variable.
-"""
+"""Trains with DTensor, on a mesh of devices; see `mesh_strategy`."""
 
 import time
 from collections.abc import Sequence
@@ -14,10 +8,8 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 from typing_extensions import override
 
-from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
-from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import optimizers
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
@@ -36,15 +28,9 @@ class MeshStepRunner(StepRunner):
 
     _strategy: MeshStrategy
 
-    def __init__(
-        self,
-        model_adapter: ModelAdapter,
-        strategy: MeshStrategy,
-        input_pipeline: InputPipeline,
-        options: TrainingOptions,
-    ):
+    def __init__(self, model_adapter: ModelAdapter, strategy: MeshStrategy, *others: Any):
         _lay_out_optimizer(model_adapter, strategy)
-        super().__init__(model_adapter, strategy, input_pipeline, options)
+        super().__init__(model_adapter, strategy, *others)
         strategy.check_rules(model_adapter.model)
         self._gradients_function = tf.function(self.step.dense_gradients)
         self._apply_function = tf.function(self.step.apply)

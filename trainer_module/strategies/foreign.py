@@ -15,17 +15,12 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-_CLASSES = (
-    tf.distribute.MirroredStrategy,
-    tf.distribute.MultiWorkerMirroredStrategy,
-    tf.distribute.OneDeviceStrategy,
-    tf.distribute.ParameterServerStrategy,
-    tf.distribute.TPUStrategy,
-    tf.distribute.experimental.CentralStorageStrategy,
-    tf.distribute.experimental.MultiWorkerMirroredStrategy,
-    tf.distribute.experimental.ParameterServerStrategy,
-    tf.distribute.experimental.TPUStrategy,
-)
+_CLASSES = [
+    each
+    for module in (tf.distribute, tf.distribute.experimental)
+    for name, each in vars(module).items()
+    if name.endswith("Strategy") and each is not tf.distribute.Strategy
+]
 
 
 @contextlib.contextmanager

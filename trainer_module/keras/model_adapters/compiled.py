@@ -186,15 +186,10 @@ class CompiledModel(ModelAdapter):
         Keras 2 leaves out a loss without a label, and Keras 3 may take another's.
         """
         loss = self.model.loss if not self._overrides_loss else None
-        if label is None and loss:
+        if label is None and (loss or self._has_compiled_metrics()):
             raise ConfigurationError(
-                "label: is missing, and the model is compiled with a loss of it; name the feature that the model predicts, "
-                "or compile the model without a loss and use add_loss, a compute_loss of its own or a task"
-            )
-        if label is None and self._has_compiled_metrics():
-            raise ConfigurationError(
-                "label: is missing, and the model is compiled with metrics of it; name the feature that the model predicts, "
-                "or use add_metric, metrics of a task or of its own steps"
+                f"label: is missing, and the model is compiled with {'a loss' if loss else 'metrics'} of it; name the "
+                "feature that the model predicts, or use add_loss, add_metric, a compute_loss of its own or a task"
             )
         if not isinstance(label, dict):
             return

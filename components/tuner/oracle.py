@@ -111,10 +111,7 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
 
 
 def describe_shortfall(oracle: Oracle) -> str:
-    """Describes a search that ended early, as its space has no more values.
-
-    The message is empty if all trials were made.
-    """
+    """Describes a search that ended early; empty if all trials were made."""
     planned, made = oracle.max_trials or 0, len(oracle.trials)  # Hyperband decides on the number by itself
     if made >= planned:
         return ""

@@ -100,11 +100,7 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
 
 
 def with_epochs(options: TrainingOptions, epochs: int) -> TrainingOptions:
-    """Returns training options for a number of epochs.
-
-    An epoch is one pass over the examples or, where the options say so, a number of
-    training steps.
-    """
+    """Returns training options for a number of epochs, as long as the options say."""
     if options.steps_per_epoch:
         return replace(options, train_steps=epochs * options.steps_per_epoch)
     return replace(options, epochs=epochs, train_steps=0)

@@ -161,7 +161,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
         if job.run_fn is not None:
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress
             if is_chief:
-                _forget_result(job)
+                atomic_files.remove(job.outputs.result_file)  # it says that there is a whole model
                 reporter.report(Progress("run_fn"))
             result = run_fn.run(job, job.run_fn, strategy, is_chief)
             questions = Questions(job.outputs.serving_model_dir, job.raw_examples)
@@ -175,7 +175,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
                 reporter.enter("export")
                 reporter.report(Progress("export", step=result.train_steps, train_steps=result.train_steps))
                 if is_chief:
-                    _forget_result(job)
+                    atomic_files.remove(job.outputs.result_file)
                     export.export(model, features, job.outputs.serving_model_dir)
                     questions = export.make_questions(model, features, job.outputs.serving_model_dir, job.raw_examples)
                 else:
@@ -222,11 +222,6 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
             with contextlib.suppress(OSError):
                 os.mkdir(outputs.model_run_dir)
         yield replace(job, outputs=outputs)
-
-
-def _forget_result(job: TrainingJob) -> None:
-    """Removes the result of an earlier try, which says that there is a whole model."""
-    atomic_files.remove(job.outputs.result_file)
 
 
 def _report_failure(error: BaseException, final: bool) -> None:

@@ -33,7 +33,7 @@ class Splits:
         self._manifests = [shard_manifest.read(artifact.uri) for artifact in artifacts]
 
     def check_schema(self, transform_graph: str | None, schema: str | None) -> None:
-        """Raises a DataError if shards were made with another transform or schema."""
+        """Checks that shards were made with the same transform or schema."""
         manifests = [manifest for manifest in self._manifests if manifest]
         expected = schemas.load_schema(transform_graph, schema) if manifests else None
         for manifest in manifests:

@@ -136,27 +136,24 @@ def describe_job(
     work_dir: str,
 ) -> TrainingJob:
     """Describes a training, but for the folder of its saved state; see `build_job`."""
-    distribution, training_options, input_options, fault_tolerance = parameters
-    train_args, eval_args = _read_args(exec_properties)
-    strategy_table.check(distribution, training_options, input_options, fault_tolerance)
+    strategy_table.check(*parameters)
     if exec_properties.get("strategy") == strategy_info.AUTO:
-        logging.info("strategy auto is %s: %s", *strategy_table.choose(distribution))
+        logging.info("strategy auto is %s: %s", *strategy_table.choose(parameters.distribution))
     if exec_properties.get("has_base_model") and not inputs.get(standard_component_specs.BASE_MODEL_KEY):
         logging.warning("base_model: there is none yet, so training starts from scratch, and no layer is frozen")
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
+    trains = kind == "build_model"
     hyperparameters = _read_hyperparameters(inputs)
     tuned = (hyperparameters or {}).get("values", {})
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY, [])
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
-    job = TrainingJob(
+    return TrainingJob(
         module=module,
-        data=None,
-        distribution=distribution,
-        training_options=training_options,
+        data=_read_data(inputs, exec_properties, parameters) if trains else None,
+        run_fn=None if trains else _describe_run_fn(inputs, exec_properties, parameters.training_options, hyperparameters),
+        **parameters._asdict(),
         outputs=outputs,
-        input_options=input_options,
-        fault_tolerance=fault_tolerance,
         base_model=_uri(inputs, standard_component_specs.BASE_MODEL_KEY) or "",
         warm_start=WarmStart.from_json(exec_properties.get("warm_start") or ""),
         hparams={
@@ -166,29 +163,22 @@ def describe_job(
         },
         raw_examples=input_splits.find_raw_examples(examples, transform_graph),
     )
-    if kind == "build_model":
-        if not (training_options.train_steps or training_options.epochs):
-            raise ConfigurationError("train_steps: neither train_steps nor epochs is set; write one of them")
-        splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY])
-        data = _make_training_data(inputs, splits, exec_properties, train_args, eval_args)
-        processes = strategy_table.reading_processes(distribution)
-        logging.info("%d examples to train on: %s", data.train.num_examples, shard_plan.describe(data.train, processes))
-        return replace(job, data=data)
-    train_args.num_steps = training_options.train_steps
-    eval_args.num_steps = training_options.eval_steps
-    return replace(
-        job,
-        run_fn=RunFn(
-            inputs=artifact_utils.jsonify_artifact_dict(inputs),
-            exec_properties={
-                standard_component_specs.TRAIN_ARGS_KEY: proto_utils.proto_to_json(train_args),
-                standard_component_specs.EVAL_ARGS_KEY: proto_utils.proto_to_json(eval_args),
-                standard_component_specs.CUSTOM_CONFIG_KEY: exec_properties.get("custom_config") or "null",
-            },
-            hyperparameters=hyperparameters,
-            num_examples=_count_examples(inputs),
-        ),
-    )
+
+
+def _describe_run_fn(
+    inputs: staging.Artifacts,
+    exec_properties: Mapping[str, Any],
+    options: TrainingOptions,
+    hyperparameters: Mapping[str, Any] | None,
+) -> RunFn:
+    train_args, eval_args = _read_args(exec_properties)
+    train_args.num_steps, eval_args.num_steps = options.train_steps, options.eval_steps
+    properties = {
+        standard_component_specs.TRAIN_ARGS_KEY: proto_utils.proto_to_json(train_args),
+        standard_component_specs.EVAL_ARGS_KEY: proto_utils.proto_to_json(eval_args),
+        standard_component_specs.CUSTOM_CONFIG_KEY: exec_properties.get("custom_config") or "null",
+    }
+    return RunFn(artifact_utils.jsonify_artifact_dict(inputs), properties, hyperparameters, _count_examples(inputs))
 
 
 def unpack_user_module(exec_properties: Mapping[str, Any], work_dir: str) -> tuple[UserModule, str]:
@@ -218,13 +208,13 @@ def read_labels(exec_properties: Mapping[str, Any]) -> tuple[labels.FeatureNames
     return label, example_weight
 
 
-def _make_training_data(
-    inputs: staging.Artifacts,
-    splits: input_splits.Splits,
-    exec_properties: Mapping[str, Any],
-    train_args: trainer_pb2.TrainArgs,
-    eval_args: trainer_pb2.EvalArgs,
+def _read_data(
+    inputs: staging.Artifacts, exec_properties: Mapping[str, Any], parameters: TrainingParameters
 ) -> TrainingData:
+    if not (parameters.training_options.train_steps or parameters.training_options.epochs):
+        raise ConfigurationError("train_steps: neither train_steps nor epochs is set; write one of them")
+    train_args, eval_args = _read_args(exec_properties)
+    splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY])
     label, example_weight = read_labels(exec_properties)
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
     schema = _only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY))
@@ -233,6 +223,8 @@ def _make_training_data(
     train = splits.read(train_splits, "train_args")
     if not train.num_examples:
         raise ConfigurationError("examples: the train split has no examples")
+    processes = strategy_table.reading_processes(parameters.distribution)
+    logging.info("%d examples to train on: %s", train.num_examples, shard_plan.describe(train, processes))
     # Splits named in eval_args must exist. If none is named, and there is no split
     # `eval`, nothing is evaluated while training.
     eval_splits = list(eval_args.splits) or ["eval"]

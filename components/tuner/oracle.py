@@ -14,7 +14,6 @@ import keras_tuner
 from keras_tuner.engine import trial as trial_lib
 
 from tfx_distribute.components.tuner import value_range
-from tfx_distribute.components.tuner.bayesian import BayesianOracle
 from tfx_distribute.components.tuner.search import Search
 from tfx_distribute.components.tuner.trials import COMPLETED, FAILED, Trial
 from tfx_distribute.components.tuner.value_range import Value, ValueRange
@@ -34,6 +33,26 @@ _MAX_LISTED = 10_000
 # KerasTuner takes a space to have no more values after so many draws of values that it
 # has tried: with its own 20, it misses some of 100. All take it a second or two.
 _MAX_COLLISIONS = 10_000
+
+
+class BayesianOracle(keras_tuner.oracles.BayesianOptimizationOracle):
+    """KerasTuner's Bayesian optimization, which does not repeat a trial.
+
+    With few values, the Gaussian process suggests the best ones again and again, and
+    failed ones too, as it does not learn from them. Here values at random replace them.
+    """
+
+    def populate_space(self, trial_id: str) -> dict[str, Any]:
+        """Returns the values of the next trial, as KerasTuner expects them."""
+        response: dict[str, Any] = super().populate_space(trial_id)
+        if response["status"] != TrialStatus.RUNNING:
+            return response
+        # Where the process suggests the upper end of whole numbers, KerasTuner adds 1.
+        largest = {hp.name: hp.max_value for hp in self.hyperparameters.space if hasattr(hp, "max_value")}
+        values = {
+            name: min(value, largest[name]) if name in largest else value for name, value in response["values"].items()
+        }
+        return self._random_populate_space() if self._duplicate(values) else {**response, "values": values}
 
 
 def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
@@ -92,10 +111,7 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
 
 
 def describe_shortfall(oracle: Oracle) -> str:
-    """Describes a search that ended early, as its space has no more values.
-
-    The message is empty if all trials were made.
-    """
+    """Describes a search that ended early; empty if all trials were made."""
     planned, made = oracle.max_trials or 0, len(oracle.trials)  # Hyperband decides on the number by itself
     if made >= planned:
         return ""

@@ -61,18 +61,14 @@ class Search(SpecModel):
 
     @property
     def goal(self) -> Direction:
-        """Returns `min` or `max`; empty if neither is known."""
-        return self.direction or find_direction(self.objective)
+        """Returns `min` or `max`; empty if the metric's name implies neither."""
+        name = self.objective.lower()
+        implied: Direction = "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""
+        return self.direction or implied
 
     def decisive_settings(self) -> dict[str, Any]:
         """Returns what affects which trials are made, for a fingerprint."""
         return self.model_dump(exclude=set(RESULT_NEUTRAL))
-
-
-def find_direction(objective: str) -> Direction:
-    """Returns the direction that a metric's name implies; empty if it implies none."""
-    name = objective.lower()
-    return "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""
 
 
 def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
@@ -104,11 +100,7 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
 
 
 def with_epochs(options: TrainingOptions, epochs: int) -> TrainingOptions:
-    """Returns training options for a number of epochs.
-
-    An epoch is one pass over the examples or, where the options say so, a number of
-    training steps.
-    """
+    """Returns training options for a number of epochs, as long as the options say."""
     if options.steps_per_epoch:
         return replace(options, train_steps=epochs * options.steps_per_epoch)
     return replace(options, epochs=epochs, train_steps=0)

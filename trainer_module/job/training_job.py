@@ -174,12 +174,7 @@ class TrainingJob:
 
     @staticmethod
     def from_json(text: str | bytes) -> "TrainingJob":
-        """Reads the document.
-
-        Raises:
-          ConfigurationError: Another version of tfx-distribute wrote it.
-          pydantic.ValidationError: The text is not such a document.
-        """
+        """Reads the document, which has to be of this version of tfx-distribute."""
         version = json.loads(text).get("version")
         if version != __version__:
             raise ConfigurationError(
@@ -279,21 +274,14 @@ class TrainingResult:
 
     @staticmethod
     def from_json(text: str) -> "TrainingResult":
-        """Reads the document.
-
-        Raises:
-          pydantic.ValidationError: The text is not such a document.
-        """
+        """Reads the document."""
         return _RESULT.validate_json(text)
 
 
 def keras_environment(keras_version: int) -> dict[str, str]:
-    """Returns the environment variables that make `tf.keras` the wanted generation.
-
-    TensorFlow reads them when it is imported.
+    """Returns the environment variables with which TensorFlow imports this Keras.
 
     Source: https://www.tensorflow.org/guide/keras#tensorflow_keras_2
-    (TF_USE_LEGACY_KERAS).
     """
     return {"TF_USE_LEGACY_KERAS": "1" if keras_version == 2 else "0", "KERAS_BACKEND": "tensorflow"}
 

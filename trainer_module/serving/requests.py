@@ -28,10 +28,7 @@ class Request:
 
 
 def read_examples(files: Sequence[str], count: int = MAX_EXAMPLES) -> list[bytes]:
-    """Returns the first examples of TFRecord files: `count`, and not many bytes.
-
-    Files may be gzipped. Damaged records, and those after them, are left out.
-    """
+    """Returns the first examples of files: `count`, and not many bytes."""
     examples: list[bytes] = []
     for record in itertools.chain.from_iterable(map(tfrecords.scan, files)):
         is_enough = len(examples) == count or sum(map(len, examples)) > MAX_BYTES

@@ -43,11 +43,6 @@ def test_misspelled_argument_is_refused():
         Trainer(examples=channel(), build_model="m.build_model", label="y", stratgy="mirrored")
 
 
-def test_none_is_the_default():
-    trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, strategy=None)
-    assert trainer.spec.exec_properties.get("strategy") is None
-
-
 def test_each_parameter_takes_a_runtime_parameter():
     parameters = {
         name: data_types.RuntimeParameter(name, TrainerSpec.PARAMETERS[name].type) for name in Parameters.model_fields
@@ -56,20 +51,14 @@ def test_each_parameter_takes_a_runtime_parameter():
     assert {name: trainer.spec.exec_properties[name] for name in parameters} == parameters
 
 
-def test_flag_is_an_int_execution_property():
-    trainer = Trainer(examples=channel(), build_model="m.build_model", label="y", epochs=1, jit_compile=True)
-    assert trainer.spec.exec_properties["jit_compile"] == 1
-    _, training_options, *_ = job_builder.training_parameters(trainer.spec.exec_properties)
-    assert training_options.jit_compile is True
-
-
 def test_values_reach_the_executor():
-    trainer = Trainer(
-        examples=channel(), build_model="m.build_model", label="y", strategy="mirrored", epochs=3, hparams={"units": 3}
-    )
+    """A flag as an int, since TFX has no bool."""
+    known = {"strategy": "mirrored", "epochs": 3, "jit_compile": True, "num_workers": None}
+    trainer = Trainer(channel(), build_model="m.build_model", label="y", hparams={"units": 3}, **known)
     properties = trainer.spec.exec_properties
     assert (properties["strategy"], properties["epochs"], properties["hparams"]) == ("mirrored", 3, '{"units": 3}')
-    assert properties.get("num_workers") is None
+    assert (properties["jit_compile"], properties.get("num_workers")) == (1, None)
+    assert job_builder.training_parameters(properties).training_options.jit_compile is True
 
 
 @pytest.mark.parametrize(

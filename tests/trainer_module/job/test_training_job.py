@@ -35,23 +35,6 @@ def test_job_survives_its_document():
     assert TrainingJob.from_json(JOB.to_json()) == JOB
 
 
-def test_hyperparameters_survive_the_document():
-    """Includes NaN and infinities, which JSON does not have.
-
-    Compared as text: NaN is not equal to itself, and -0.0 is equal to 0.
-    """
-    hparams = {
-        **{str(number): number for number in (math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e22, 2**80, -1)},
-        **{f"text {text}": text for text in ("nan", ".inf", "1e5", "true", "null", "007", "\u2028")},
-        "flag": True,
-        "nothing": None,
-        "list": [math.nan, {"deep": math.inf}],
-    }
-    job = TrainingJob.from_json(replace(JOB, hparams=hparams, run_fn=RunFn("{}", {}, hparams)).to_json())
-    assert job.run_fn is not None
-    assert repr(job.hparams) == repr(job.run_fn.hyperparameters) == repr(hparams)
-
-
 def test_other_documents_are_refused():
     with pytest.raises(ValidationError):
         TrainingJob.from_json(json.dumps({"module": {"function": "f"}, "version": __version__}))
@@ -65,15 +48,9 @@ def test_documents_of_another_version_are_refused(version):
 
 
 def test_result_survives_its_document():
-    result = TrainingResult(2, 64, 100, 1.5, {"loss": 0.25})
-    assert TrainingResult.from_json(result.to_json()) == result
-
-
-def test_result_may_have_a_nan_or_infinite_loss():
-    result = TrainingResult(1, 1, 1, 1.0, {"loss": float("nan"), "other": float("inf")})
-    metrics = TrainingResult.from_json(result.to_json()).metrics
-    assert math.isnan(metrics["loss"])
-    assert math.isinf(metrics["other"])
+    """Also with a loss that is not a number, or infinite."""
+    result = TrainingResult(1, 1, 1, 1.0, {"loss": math.nan, "other": math.inf, "third": 0.25})
+    assert repr(TrainingResult.from_json(result.to_json())) == repr(result)
 
 
 @pytest.mark.parametrize("name", ["loss", "val_loss"])

@@ -165,7 +165,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 written = beam.Map(_write, splits[number], required, data_format, *types)
                 counts.append(parts | f"Write{number}" >> written)
             if required:
-                _ = counts | beam.Flatten() | beam.CombineGlobally(require.merge) | beam.Map(require.save, counts_file)
+                _ = counts | beam.Flatten() | beam.combiners.ToList() | beam.Map(require.save, counts_file)
         if required:
             _record(require.load(counts_file), examples)
         if tf.io.gfile.exists(partial):  # in object storage, folders end with their last file

@@ -77,24 +77,18 @@ def _has_values(columns: pa.RecordBatch, name: str) -> npt.NDArray[np.bool_]:
     return lengths > 0
 
 
-def merge(parts: Iterable[Counts]) -> Counts:
-    """Adds the counts of several parts of the data."""
-    merged = Counts()
-    for part in parts:
-        merged.kept.update(part.kept)
-        merged.left_out += part.left_out
-        merged.without.update(part.without)
-    return merged
-
-
-def save(counts: Counts, file: str) -> None:
-    """Writes counts to a file."""
+def save(parts: Iterable[Counts], file: str) -> None:
+    """Writes the counts of the parts of the data to a file."""
     with tf.io.gfile.GFile(file, "w") as stream:
-        stream.write(json.dumps(vars(counts)))
+        stream.write(json.dumps([vars(part) for part in parts]))
 
 
 def load(file: str) -> Counts:
-    """Reads the counts that `save` has written."""
+    """Adds up the counts that `save` has written."""
+    counts = Counts()
     with tf.io.gfile.GFile(file) as stream:
-        values = json.loads(stream.read())
-    return Counts(Counter(values["kept"]), values["left_out"], Counter(values["without"]))
+        for part in json.loads(stream.read()):
+            counts.kept.update(part["kept"])
+            counts.left_out += part["left_out"]
+            counts.without.update(part["without"])
+    return counts

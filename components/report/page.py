@@ -134,20 +134,12 @@ def _clean(value: Any) -> Any:
 
 def _list_facts(report: Report) -> list[tuple[str, str, str]]:
     """Returns the page's headline numbers: a name, a value, and `good`, `bad` or ``."""
-    facts: list[tuple[str, str, str]] = []
-    if report.seconds is not None:
-        facts.append(("duration", format_duration(report.seconds), ""))
-    cached = sum(node.state == "cached" for node in report.nodes)
-    if report.nodes:
-        facts.append(("nodes", f"{len(report.nodes)}" + (f", {cached} cached" if cached else ""), ""))
     training = report.training
-    if "strategy" in training:
-        replicas = training.get("num_replicas")
-        facts.append(("strategy", str(training["strategy"]), ""))
-        if (replicas or 1) > 1:
-            facts.append(("replicas", format_number(replicas), ""))
-    if training.get("train_steps"):
-        facts.append(("steps", format_number(training["train_steps"]), ""))
+    cached = sum(node.state == "cached" for node in report.nodes)
+    facts = [("duration", format_duration(report.seconds), "")] if report.seconds is not None else []
+    facts += [("nodes", f"{len(report.nodes)}, {cached} cached", "")] if report.nodes else []
+    titles = {"strategy": "strategy", "num_replicas": "replicas", "train_steps": "steps"}
+    facts += [(title, format_number(training[name]), "") for name, title in titles.items() if training.get(name)]
     if report.anomalies is not None:
         errors = sum(anomaly.severity == "error" for anomaly in report.anomalies)
         facts.append(("anomalies", str(len(report.anomalies)), "bad" if errors else "" if report.anomalies else "good"))

@@ -6,7 +6,7 @@ mode.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfx_distribute.components.report.data import Curve, Curves, Feature
 from tfx_distribute.components.tuner.trials import SearchResult
@@ -160,10 +160,7 @@ def _plot(
         left,
         bottom,
         label,
-        tuple(
-            Line(line.color, [(place_x(x), place_y(y)) for x, y in line.points], line.radius, line.is_joined, line.is_filled)
-            for line in lines
-        ),
+        tuple(replace(line, points=[(place_x(x), place_y(y)) for x, y in line.points]) for line in lines),
         tuple((place_x(tick), text) for tick, text in ticks.items()),
         tuple((place_y(tick), f"{tick:.6g}") for tick in _choose_ticks(low_y, high_y, num_ticks[1])),
         tuple(map(place_x, marks)),

@@ -10,7 +10,7 @@ from ingestion import resolved, rows
 from pyarrow import parquet
 from tfx.proto import range_config_pb2
 
-from tfx_distribute.components import CsvExampleGen, ImportExampleGen, ParquetExampleGen
+from tfx_distribute.components import CsvExampleGen
 from tfx_distribute.components.example_gen.formats import FORMATS
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.pipelines.targets import tfx_pipeline
@@ -104,12 +104,10 @@ def test_same_content_keeps_the_key(tmp_path):
     assert resolved(Data(csv=str(data))) != before
 
 
-@pytest.mark.parametrize("make", [CsvExampleGen, ImportExampleGen, ParquetExampleGen])
-def test_spans_are_refused(tmp_path, make):
+def test_spans_are_refused(tmp_path):
     spans = range_config_pb2.RangeConfig(static_range=range_config_pb2.StaticRange(start_span_number=1, end_span_number=1))
     with pytest.raises(ConfigurationError, match="^range_config: this ExampleGen reads the spans of an input_base"):
-        make(input_base=str(tmp_path), range_config=spans)
-    assert make(str(tmp_path)).exec_properties["input_base"] == str(tmp_path)
+        CsvExampleGen(input_base=str(tmp_path), range_config=spans)
 
 
 @pytest.mark.parametrize("pattern", ["span-{SPAN}/*", "{YYYY}-{MM}-{DD}/*", "a-{VERSION:2}"])

@@ -193,13 +193,6 @@ def test_folders_without_classes(tmp_path, files, message):
     assert message in str(refused.value)
 
 
-def test_a_broken_image_is_named_whichever_process_reads_it(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(beam_parts, "num_processes", lambda arguments: 3)
-    write(folder, {"dog/7.png": b"broken"})
-    with pytest.raises(DataError, match=r"data/dog/7\.png is not a JPEG, PNG, GIF or BMP file"):
-        rows(Data(images=str(folder)), tmp_path / "out")
-
-
 def test_the_cache_key_has_content_and_labels(folder):
     data = Data(images=str(folder))
     before = resolved(data)

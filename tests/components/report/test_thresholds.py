@@ -139,17 +139,6 @@ def test_array_of_one_number_is_compared_as_a_number():
     assert judge(NO_WORSE, {(): np.array([0.4], np.float32)}, {(): np.array([0.5], np.float32)})[0].validation_ok
 
 
-def test_failed_change_is_reported_with_the_difference():
-    validation, _ = judge(AT_MOST_5_PERCENT_LOWER, {(): -2.0}, {(): -0.5})
-    (found,) = validation.metric_validations_per_slice
-    (failure,) = found.failures
-    assert failure.metric_key.name == LOSS
-    assert failure.metric_key.is_diff
-    assert failure.metric_value.double_value.value == -1.5
-    assert failure.metric_threshold.change_threshold.relative.value == -0.05
-    assert not failure.message
-
-
 def test_slice_that_is_not_finite_fails_alone():
     for metric in (UPPER, NO_WORSE):  # also of the first model
         assert failed_on(judge(metric, {(): 0.5, SMALL: NAN, LARGE: 0.5})[0]) == ["hour=3"]

@@ -247,13 +247,10 @@ def _configure_trainer(
 ) -> bool:
     """Sets `launcher` and `checkpoint_dir` of a Trainer or Tuner where unset.
 
-    `make_launcher` turns a key of `resources` into the settings of the launcher that
-    trains on that machine, which say where training runs. A `checkpoint_dir` of None is
-    the Trainer's own default. A Trainer whose id is not `Trainer` gets a subfolder: two
-    that train alike would continue each other's state.
-
-    Returns True if it trains in its own step. The defaults of parameters decide this,
-    so that each step gets the machine that it needs.
+    `make_launcher` turns a key of `resources` into the launcher that trains there. A
+    `checkpoint_dir` of None is the Trainer's own default. Returns True if it trains in
+    its own step. The defaults of parameters decide this, so that each step gets the
+    machine that it needs.
     """
     properties = trainer.spec.exec_properties
     settings = make_launcher(_name_of_machine(trainer, resources))
@@ -264,8 +261,8 @@ def _configure_trainer(
         # A small step never trains, even in a run that asks for one process.
         properties["launcher"] = registry.to_json(settings if trains_in_step else settings.elsewhere())
     if checkpoint_dir and not values.get("checkpoint_dir"):
-        # A Trainer has to find its state when another one is added, too. Searches are
-        # apart from trainings anyway.
+        # Two that train alike would continue each other's state. A Trainer has to find
+        # its state when another one is added, too; searches are apart anyway.
         is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
         properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
     return trains_in_step

@@ -15,6 +15,7 @@ from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
+from tfx_distribute.pipelines.targets.settings import RemoteSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -168,8 +169,6 @@ def compile_pipeline(
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    targets = {each.settings_class(): each for each in target_lib.remote_targets().values()}
-    if type(target) not in targets:
-        allowed = ", ".join(sorted(settings.__name__ for settings in targets))
-        raise ConfigurationError(f"target: {type(target).__name__} is not one of {allowed}; write one of them")
-    return targets[type(target)].compile_pipeline(pipeline, target, resources or {}, defaults)
+    if not isinstance(target, RemoteSettings):
+        raise ConfigurationError(f"target: {type(target).__name__} is not KubeflowSettings or VertexSettings; write one")
+    return target_lib.get_remote(target.TARGET).compile_pipeline(pipeline, target, resources or {}, defaults)

@@ -78,12 +78,9 @@ def execute(
 def resolve_input(class_path: str, executor_input: Mapping[str, Any], interface: Mapping[str, Any]) -> None:
     """Finds the span, version and fingerprint of the input of a file-based ExampleGen.
 
-    Runs the ExampleGen's driver for that. The ExampleGen gets the outcome as a
-    parameter, and so as a part of its cache key: changed files never count as those of
-    an earlier run. This step itself is never cached.
-
-    `class_path` is the dotted path of the driver's class. For the other arguments, see
-    `executor_io.read`.
+    Runs the ExampleGen's driver, the class at `class_path`. The ExampleGen gets the
+    outcome as a parameter, and so as a part of its cache key: changed files never count
+    as those of an earlier run. This step itself is never cached.
     """
     execution = executor_io.read(executor_input, interface, {})
     driver = import_utils.import_class_by_path(class_path)(metadata_handle=None)

@@ -48,16 +48,10 @@ class Execution:
 def read(executor_input: Mapping[str, Any], interface: Mapping[str, Any], paths: Mapping[str, str]) -> Execution:
     """Converts an ExecutorInput into the arguments of a TFX executor.
 
-    Args:
-      executor_input: KFP's ExecutorInput of the step.
-      interface: What the backend leaves out of an ExecutorInput: `inputs` and `outputs`
-        have the type of each artifact by name, such as `tfx.Model`; `integer` and
-        `double` are the names of parameters that are numbers.
-      paths: `inputs/NAME` or `outputs/NAME` -> path in this container where Kubeflow's
-        launcher has the artifact.
-
-    Raises:
-      ConfigurationError: An input has several artifacts.
+    `interface` is what the backend leaves out: `inputs` and `outputs` have the type of
+    each artifact by name, such as `tfx.Model`; `integer` and `double` are the names of
+    parameters that are numbers. `paths` is `inputs/NAME` or `outputs/NAME` -> path in
+    this container where Kubeflow's launcher has the artifact.
     """
     addresses: dict[str, str] = {}
     names: dict[int, str] = {}

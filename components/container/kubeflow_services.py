@@ -46,16 +46,10 @@ def find_authority(service: str) -> str | None:
 
 
 def list_artifacts(address: str, context_type: str, context: str) -> dict[str, list[metadata_store_pb2.Artifact]]:
-    """Returns the artifacts of a pipeline, or of one run, from the metadata store.
+    """Returns the artifacts of a pipeline, or of one run: type -> artifacts.
 
-    Steps that fail have no artifacts there.
-
-    ```python
-    list_artifacts("metadata-grpc-service.kubeflow:8080", PIPELINE_CONTEXT, "taxi")
-    ```
-
-    `context` is the name of the pipeline or, with `RUN_CONTEXT`, the id of a run.
-    Returns Kubeflow's name of a type, such as `tfx.Model` -> its artifacts. Raises a
+    `context` is the name of the pipeline or the id of the run; types have Kubeflow's
+    names, such as `tfx.Model`. Steps that fail have no artifacts. Raises a
     ConfigurationError if the store does not answer.
     """
 

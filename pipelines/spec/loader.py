@@ -21,14 +21,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 def load(path: str | Path) -> PipelineSpec:
-    """Reads a pipeline file.
-
-    ```python
-    spec = loader.load("pipeline.yaml")
-    ```
-
-    The message of a ConfigurationError has one line for each mistake.
-    """
+    """Reads a pipeline file; a ConfigurationError has one line for each mistake."""
     try:
         folder = files.resolve(path).parent
         document = yaml_text.parse(files.read_text(path))
@@ -47,14 +40,7 @@ def load(path: str | Path) -> PipelineSpec:
 
 
 def parse_parameters(arguments: Iterable[str]) -> dict[str, Scalar]:
-    """Parses `name=value` arguments, the values as YAML. A name's last value counts.
-
-    ```python
-    parse_parameters(["epochs=3", "rate=1e-3"])  # {"epochs": 3, "rate": 0.001}
-    ```
-
-    Raises a ConfigurationError for a value that is a list or null.
-    """
+    """Parses `name=value` arguments, the values as YAML. A name's last value counts."""
     parameters: dict[str, Scalar] = {}
     for argument in arguments:
         name, separator, text = argument.partition("=")

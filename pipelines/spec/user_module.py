@@ -68,12 +68,7 @@ class Module:
 
 
 def find(spec: PipelineSpec) -> Module:
-    """Finds the pipeline's module and checks that it has the functions that are called.
-
-    ```python
-    module = user_module.find(loader.load("pipeline.yaml"))
-    ```
-    """
+    """Finds the pipeline's module and checks that it has the functions it needs."""
     if spec.module.endswith(".py"):
         file = Path(spec.module)
         name, folder = file.stem, file.parent

@@ -67,16 +67,7 @@ for _name, _pattern in (
 
 
 def parse(text: str) -> Document:
-    r"""Parses a text that holds one YAML document.
-
-    ```python
-    parse("a:\n  b: [1]").lines  # {(): 1, ("a",): 1, ("a", "b"): 2, ("a", "b", 0): 2}
-    ```
-
-    Raises:
-      TextError: The text is not YAML, has values that JSON lacks, has a duplicate key
-        or a key that is not a string, or is too deeply nested.
-    """
+    """Parses a text that holds one YAML document, or raises a `TextError`."""
     return _load(text)[1]
 
 
@@ -84,16 +75,8 @@ def parse_scalar(text: str) -> Scalar:
     """Parses a single YAML value: a number, true or false, or text.
 
     Anything in quotes is text, and so is a mapping. Text that YAML would cut at a
-    comment or a line break is kept whole.
-
-    ```python
-    parse_scalar("1e3")  # 1000.0
-    parse_scalar("'1e3'")  # "1e3"
-    parse_scalar("a #b")  # "a #b"
-    ```
-
-    Raises:
-      ValueError: The value is null or a list, or is not valid Unicode.
+    comment or a line break is kept whole: `a #b`. Raises a ValueError for null, a list,
+    and what is not valid Unicode.
     """
     if re.search("[\ud800-\udfff]", text):
         raise ValueError("is not valid text in the encoding of the terminal")

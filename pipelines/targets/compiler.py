@@ -25,7 +25,6 @@ from tfx_distribute.components.pusher.component import Pusher
 from tfx_distribute.components.trainer import job_builder
 from tfx_distribute.components.trainer.component import Trainer
 from tfx_distribute.components.tuner.component import Tuner
-from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.machines import (
     DEFAULT,
     PARAMETER_SERVER,
@@ -35,7 +34,6 @@ from tfx_distribute.pipelines.spec.machines import (
     machine_of,
     machine_of_waiting_step,
 )
-from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
@@ -226,29 +224,6 @@ def _check_producers(node: resolver.Resolver, components: Sequence[base_node.Bas
 
 
 @contextlib.contextmanager
-def built_pipeline(
-    spec: PipelineSpec, module: user_module.Module, pipeline_root: str, image: str, enable_cache: bool
-) -> Iterator[tuple[pipeline_lib.Pipeline, dict[str, Any]]]:
-    """Builds the TFX pipeline of a pipeline file, with its module importable.
-
-    Yields the pipeline, and the defaults of its parameters by name.
-    """
-    push_directory = spec.push.directory if spec.push else None
-    paths = tfx_pipeline.PipelinePaths(
-        pipeline_root=pipeline_root,
-        metadata=None,
-        push_directory=push_directory or f"{pipeline_root.rstrip('/')}/{spec.name}/serving",
-        image=image,
-    )
-    with user_module.importable(module):
-        pipeline = tfx_pipeline.build(spec, module, paths, enable_cache)
-        names = _runtime_defaults({component.id: component for component in pipeline.components})
-        values = tfx_pipeline.get_parameter_values(spec)
-        # Those of components that the spec does not know have their own defaults.
-        yield pipeline, {name: value for name, value in values.items() if name in names}
-
-
-@contextlib.contextmanager
 def _unchanged(pipeline: pipeline_lib.Pipeline) -> Iterator[None]:
     """Restores the ids and parameters of the user's components at the end."""
     before = [(component, component.id, dict(component.exec_properties)) for component in pipeline.components]
@@ -271,13 +246,10 @@ def _configure_trainer(
 ) -> bool:
     """Sets `launcher` and `checkpoint_dir` of a Trainer or Tuner where unset.
 
-    `make_launcher` turns a key of `resources` into the settings of the launcher that
-    trains on that machine, which say where training runs. A `checkpoint_dir` of None is
-    the Trainer's own default. A Trainer whose id is not `Trainer` gets a subfolder: two
-    that train alike would continue each other's state.
-
-    Returns True if it trains in its own step. The defaults of parameters decide this,
-    so that each step gets the machine that it needs.
+    `make_launcher` turns a key of `resources` into the launcher that trains there. A
+    `checkpoint_dir` of None is the Trainer's own default. Returns True if it trains in
+    its own step. The defaults of parameters decide this, so that each step gets the
+    machine that it needs.
     """
     properties = trainer.spec.exec_properties
     settings = make_launcher(_name_of_machine(trainer, resources))
@@ -288,8 +260,8 @@ def _configure_trainer(
         # A small step never trains, even in a run that asks for one process.
         properties["launcher"] = registry.to_json(settings if trains_in_step else settings.elsewhere())
     if checkpoint_dir and not values.get("checkpoint_dir"):
-        # A Trainer has to find its state when another one is added, too. Searches are
-        # apart from trainings anyway.
+        # Two that train alike would continue each other's state. A Trainer has to find
+        # its state when another one is added, too; searches are apart anyway.
         is_shared = isinstance(trainer, Tuner) or trainer.id == TRAINER
         properties["checkpoint_dir"] = checkpoint_dir if is_shared else f"{checkpoint_dir}/{trainer.id}"
     return trains_in_step
@@ -368,30 +340,17 @@ def _merge_defaults(components: Mapping[str, base_node.BaseNode], defaults: Mapp
     """Returns the default of each pipeline parameter, by name.
 
     `defaults` replace those of the RuntimeParameters. Raises a ConfigurationError if
-    the pipeline has no such parameter, or has two defaults for one.
+    the pipeline has no such parameter.
     """
-    given, own = dict(defaults or {}), _runtime_defaults(components)
+    own: dict[str, Any] = {}
+    for component in components.values():
+        for value in component.exec_properties.values():
+            if isinstance(value, data_types.RuntimeParameter) and own.get(value.name) is None:
+                own[value.name] = value.default
+    given = dict(defaults or {})
     for name in given:
         if name not in own:
             raise ConfigurationError(
                 f"defaults: the pipeline has no RuntimeParameter {name!r}; it has {', '.join(own) or 'none'}"
             )
-    for name, values in own.items():
-        if len(values) > 1 and name not in given:
-            raise ConfigurationError(
-                f"RuntimeParameter {name!r}: is one parameter of the pipeline, with the defaults "
-                f"{' and '.join(map(repr, values))}; write one default, or two names"
-            )
-    return {name: values[0] if values else None for name, values in own.items()} | given
-
-
-def _runtime_defaults(components: Mapping[str, base_node.BaseNode]) -> dict[str, list[Any]]:
-    """Returns the different defaults of each RuntimeParameter, by name."""
-    found: dict[str, list[Any]] = {}
-    for component in components.values():
-        for value in component.exec_properties.values():
-            if isinstance(value, data_types.RuntimeParameter):
-                values = found.setdefault(value.name, [])
-                if value.default is not None and value.default not in values:
-                    values.append(value.default)
-    return found
+    return own | given

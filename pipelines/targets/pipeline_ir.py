@@ -70,9 +70,7 @@ def restore_order_of_resolvers(pipeline: Document, upstream: Mapping[str, Sequen
 
     Its tasks of a resolver wait for nothing, and what waits for the resolver of the
     latest blessed model waits for a task that is not there: that one has two tasks.
-
-    `pipeline` is as TFX compiles it; `upstream` is id of a resolver -> ids of the nodes
-    that it waits for.
+    `upstream` is id of a resolver -> ids of the nodes that it waits for.
     """
     tasks = pipeline["root"]["dag"]["tasks"]
     for node, dependencies in upstream.items():
@@ -160,14 +158,7 @@ def replace_resolvers(
 
     One step asks the metadata store for the address, and an importer makes an
     artifact of it. An importer can only read inputs of its own pipeline, so it gets a
-    nested pipeline around it.
-
-    Args:
-      pipeline: The pipeline, with the order of its resolvers.
-      resolvers: Their ids.
-      image: Image of the steps.
-      metadata_service: `host:port` of Kubeflow's metadata store.
-      pipeline_root: Address that artifacts are written under.
+    nested pipeline around it. `resolvers` are ids.
     """
     tasks = pipeline["root"]["dag"]["tasks"]
     for node in resolvers:
@@ -252,15 +243,8 @@ def complete_step(
 ) -> None:
     """Completes the task of a component with what TFX does not know.
 
-    Args:
-      pipeline: The pipeline.
-      name: Name of the task.
-      resources: ResourceSpec; empty to keep that of the component.
-      retry_policy: RetryPolicy; empty for no other try.
-      is_cached: False if it depends on more than its inputs.
-      trains: True if it has to know how many GPUs its container requests: it fails if
-        TensorFlow does not see them.
-      environment: Environment variables.
+    Empty `resources` (a ResourceSpec) keep those of the component. A task that `trains`
+    gets the number of its GPUs: it fails if TensorFlow does not see them.
     """
     task, _, executor = get_step(pipeline, name)
     container, variables = executor["container"], dict(environment or {})

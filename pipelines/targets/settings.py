@@ -1,6 +1,6 @@
 """Defines the settings that all targets have that pipelines are compiled for."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,6 +14,8 @@ _IMAGE = rf"^({_REGISTRY})?{_REPOSITORY}(:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(
 
 class RemoteSettings(SpecModel):
     """Base of the settings of targets that pipelines are compiled for."""
+
+    TARGET: ClassVar[str]
 
     image: str = Field(pattern=_IMAGE)
     """Container image of all steps and training processes; it contains this package and

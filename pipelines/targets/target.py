@@ -9,6 +9,7 @@ everything else that takes time inside of methods.
 """
 
 import abc
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -105,14 +106,6 @@ class Target(abc.ABC, Generic[SettingsT]):
         self.spec = loader.with_target(spec, self.name, overrides)
         self.settings: SettingsT = self.validate()
 
-    @classmethod
-    @abc.abstractmethod
-    def settings_class(cls) -> "type[SettingsT]":
-        """Returns the model of the target's settings in a pipeline file.
-
-        If all of its fields have defaults, a pipeline file need not mention the target.
-        """
-
     @abc.abstractmethod
     def validate(self) -> SettingsT:
         """Checks that the pipeline can run there, without TFX and TensorFlow.
@@ -145,6 +138,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     Attributes:
       suffix: Suffix of compiled files, such as `.yaml`.
+      times: Names of the options that only go with `cron`.
       place_options: Options that say where the platform is, and who asks: of `submit`,
         `runs` and `schedules`.
       compile_options: Those of them that `validate`, `plan` and `compile` have too.
@@ -152,6 +146,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
     """
 
     suffix: ClassVar[str]
+    times: ClassVar[tuple[str, ...]] = ()
     place_options: ClassVar[Sequence[click.Option]] = ()
     compile_options: ClassVar[Sequence[click.Option]] = ()
     submit_options: ClassVar[Sequence[click.Option]] = ()
@@ -165,7 +160,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
         return
 
     @classmethod
-    @abc.abstractmethod
     def compile_pipeline(
         cls,
         pipeline: "Pipeline",
@@ -176,11 +170,14 @@ class RemoteTarget(Target[RemoteSettingsT]):
     ) -> Package:
         """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
-        Its components must be importable in the image. `resources` is component ->
-        machine. `defaults` of pipeline parameters replace those of its
-        RuntimeParameters. `notify` is that of a pipeline file. Raises a
-        ConfigurationError if the pipeline cannot run there.
+        The function of that name in the target's `compiler.py` does it. Components must
+        be importable in the image. `resources` is component -> machine. `defaults` of
+        pipeline parameters replace those of its RuntimeParameters. `notify` is that of
+        a pipeline file. Raises a ConfigurationError if the pipeline cannot run there.
         """
+        compiler = importlib.import_module(f"tfx_distribute.pipelines.targets.{cls.name}.compiler")
+        package: Package = compiler.compile_pipeline(pipeline, settings, resources, defaults, notify)
+        return package
 
     def validate(self) -> RemoteSettingsT:
         """Checks the settings, the machines, and that steps can reach the data."""
@@ -236,22 +233,41 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline. Values of its parameters become their defaults."""
-        from tfx_distribute.pipelines.targets import compiler
+        from tfx_distribute.pipelines.spec import user_module
+        from tfx_distribute.pipelines.targets import tfx_pipeline
 
-        settings = self.settings
-        with compiler.built_pipeline(self.spec, module, settings.pipeline_root, settings.image, enable_cache) as built:
-            pipeline, defaults = built
-            return self.compile_pipeline(pipeline, settings, self.spec.resources, defaults, self.spec.notify)
+        spec, settings = self.spec, self.settings
+        push_directory = spec.push.directory if spec.push else None
+        paths = tfx_pipeline.PipelinePaths(
+            pipeline_root=settings.pipeline_root,
+            metadata=None,
+            push_directory=push_directory or f"{settings.pipeline_root.rstrip('/')}/{spec.name}/serving",
+            image=settings.image,
+        )
+        with user_module.importable(module):
+            pipeline = tfx_pipeline.build(spec, module, paths, enable_cache)
+            defaults = tfx_pipeline.get_parameter_values(spec)
+            return self.compile_pipeline(pipeline, settings, spec.resources, defaults, spec.notify)
 
-    @abc.abstractmethod
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
-        """Uploads a compiled pipeline and runs it.
+        """Uploads a compiled pipeline and runs it, once or as the option `cron` says.
 
         Parameters that are not in `arguments` take their defaults. `report` gets each
         line for the user. With `wait`, follows the run to its end, and returns False if
         it failed; else returns True. Raises a ConfigurationError if the platform
         refuses it.
         """
+        cron = self.options.get("cron")
+        times = {name: value for name in self.times if (value := self.options.get(name)) is not None}
+        runs, submitted = self.start(package, arguments, {"cron": cron, **times} if cron else None)
+        report(f"{'schedule' if cron else 'run     '} {submitted.address}")
+        return runs.follow(submitted.id, report) if wait and not cron else True
+
+    @abc.abstractmethod
+    def start(
+        self, package: Package, arguments: Mapping[str, Any], schedule: Mapping[str, Any] | None
+    ) -> "tuple[RemoteRuns, Submitted]":
+        """Starts a run, or makes a schedule of `cron` and what `times` names."""
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

@@ -42,7 +42,7 @@ from tfx_distribute.pipelines.spec.data_checks import get_input_base_and_pattern
 from tfx_distribute.pipelines.spec.metric_config import ONE_CLASS_OR_TOP_K
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, Evaluate, Metric, PipelineSpec, Train
 from tfx_distribute.pipelines.spec.user_module import Module
-from tfx_distribute.pipelines.targets import last_data, latest_blessing
+from tfx_distribute.pipelines.targets import resolvers
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.user_code import fingerprint, user_exit
@@ -332,7 +332,7 @@ def _resolve_last_data(is_local: bool) -> resolver.Resolver:
     # Elsewhere the platform resolves it: its compiler knows TFX's own strategy.
     tfx_strategy = latest_artifact_strategy.LatestArtifactStrategy
     return resolver.Resolver(
-        strategy_class=last_data.LastData if is_local else tfx_strategy,
+        strategy_class=resolvers.LastData if is_local else tfx_strategy,
         anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
     ).with_id("last-data")
 
@@ -341,7 +341,7 @@ def _resolve_latest_blessed_model(is_local: bool) -> resolver.Resolver:
     # Elsewhere the platform resolves it: its compiler knows TFX's own strategy.
     tfx_strategy = latest_blessed_model_strategy.LatestBlessedModelStrategy
     return resolver.Resolver(
-        strategy_class=latest_blessing.LatestBlessing if is_local else tfx_strategy,
+        strategy_class=resolvers.LatestBlessing if is_local else tfx_strategy,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
     ).with_id("latest-blessed-model")

@@ -39,14 +39,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True)
 class Package:
-    """An uploaded pipeline version.
-
-    Attributes:
-      pipeline: Name of the pipeline.
-      version: Name of its version.
-      text: The file.
-      spec: The PipelineSpec in it.
-    """
+    """A version of a pipeline; `text` is its file, `spec` the PipelineSpec in it."""
 
     pipeline: str
     version: str
@@ -59,15 +52,8 @@ class Run:
     """A run.
 
     Attributes:
-      run_id: Its id.
-      display_name: Its name.
-      package: What it runs.
       reference: Ids of the pipeline and its version.
       runtime_config: Values of its parameters and its pipeline_root.
-      experiment: Name of its experiment.
-      experiment_id: Its id.
-      service_account: Service account of its pods.
-      state: Its state.
       tasks: Step -> its state.
       error: The error message. The real server has one only if a run cannot be read.
       recurring_run_id: Id of the recurring run that started it; None for none.

@@ -104,19 +104,9 @@ class KubeflowRuns(RemoteRuns):
     ) -> Submitted:
         """Runs a pipeline once, or on a schedule.
 
-        Uploads it, as a new version if there is a pipeline of that name.
-
-        Args:
-          name: Name of the pipeline.
-          document: The compiled pipeline, YAML.
-          pipeline_root: Address that artifacts are written under.
-          arguments: Values of the pipeline's parameters; others take their defaults.
-          display_name: Name of the run; None for the name of the pipeline's version.
-          experiment: Kubeflow experiment of the run; None for `Default`.
-          service_account: Kubernetes service account; None for the installation's.
-          schedule: `cron`, with five fields, and what else the command `submit` takes
-            for a schedule: `start_time`, `end_time`, `max_concurrent_run_count` and
-            `no_catchup`; None to run once.
+        Uploads it, as a new version if there is a pipeline of that name. What is None
+        is the installation's, and the run has the name of the version. `schedule` has
+        `cron`, with five fields, and what else the command `submit` takes for one.
         """
         # The time is for people to read; two people may submit in the same second.
         version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"

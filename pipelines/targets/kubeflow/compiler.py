@@ -59,12 +59,7 @@ def compile_pipeline(
     defaults: Mapping[str, Any] | None = None,
     notify: Notify | None = None,
 ) -> Package:
-    """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`.
-
-    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
-    have their own. `default` of `resources` is the machine of all other components, and
-    `Trainer` that of Trainers without their own, and of Tuners.
-    """
+    """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`."""
     name = pipeline.pipeline_info.pipeline_name
     by_tfx = targets_compiler.compile_with_tfx(
         pipeline,

@@ -1,30 +1,46 @@
 """Defines the settings of Kubeflow Pipelines: `targets.kubeflow` of a pipeline file."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from tfx_distribute.components.spec_model import SpecModel
-from tfx_distribute.pipelines.targets.kubeflow import names
 from tfx_distribute.pipelines.targets.settings import RemoteSettings
+
+# Types of values that Kubernetes checks, to find mistakes before it does. Sources:
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/names and
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/labels
+_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME = rf"{_PART}(\.{_PART})*"
+_LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+
+Name = Annotated[str, Field(pattern=f"^{_NAME}$", max_length=253)]
+Namespace = Annotated[str, Field(pattern=f"^{_PART}$", max_length=63)]
+# The name of an object that is the value of a label, too.
+QueueName = Annotated[str, Field(pattern=f"^{_NAME}$", max_length=63)]
+Key = Annotated[str, Field(pattern=f"^({_NAME}/)?{_LABEL}$")]
+LabelValue = Annotated[str, Field(pattern=f"^({_LABEL})?$")]
+Variable = Annotated[str, Field(pattern=r"^[-._a-zA-Z][-._a-zA-Z0-9]*$")]
+SecretKey = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$")]
+Path = Annotated[str, Field(pattern=r"^/[^/:][^:]*$")]
 
 
 class Volume(SpecModel):
     """A persistent volume claim that all steps and training processes mount."""
 
-    claim: names.Name
+    claim: Name
     """Name of the claim. If training has several pods, its access mode must be
     ReadWriteMany."""
-    mount_path: names.Path
+    mount_path: Path
     """Folder where it is mounted."""
 
 
 class Secret(SpecModel):
     """A Kubernetes secret that sets environment variables of steps and training."""
 
-    name: names.Name
+    name: Name
     """Name of the secret."""
-    env: dict[names.Variable, names.SecretKey] = Field(min_length=1)
+    env: dict[Variable, SecretKey] = Field(min_length=1)
     """Environment variable -> key of the secret."""
 
 
@@ -59,16 +75,18 @@ class KubeflowSettings(RemoteSettings):
     ```
     """
 
+    TARGET: ClassVar[str] = "kubeflow"
+
     pipeline_root: str = Field(pattern=r"^(gs|s3|minio)://.")
     """Address that artifacts are written under. In an installation for several users,
     `minio://BUCKET/private-artifacts/NAMESPACE/v2`, or below `artifacts`."""
     host: str | None = None
     """Address of the Kubeflow Pipelines API; default what `kfp` finds."""
-    namespace: names.Namespace | None = None
+    namespace: Namespace | None = None
     """Kubernetes namespace of runs."""
     experiment: str | None = None
     """Experiment of runs; default the installation's."""
-    service_account: names.Name | None = None
+    service_account: Name | None = None
     """Kubernetes service account of runs; default the installation's."""
     platform: Literal["kubernetes", "gke"] = "kubernetes"
     """Platform that decides how accelerators are named; `gke` is Google Kubernetes
@@ -86,13 +104,13 @@ class KubeflowSettings(RemoteSettings):
     """Volumes."""
     secrets: list[Secret] = Field(default_factory=list)
     """Secrets."""
-    image_pull_secrets: list[names.Name] = Field(default_factory=list)
+    image_pull_secrets: list[Name] = Field(default_factory=list)
     """Secrets for pulling the image."""
-    labels: dict[names.Key, names.LabelValue] = Field(default_factory=dict)
+    labels: dict[Key, LabelValue] = Field(default_factory=dict)
     """Labels of all pods, and of the TFJob or JobSet."""
-    annotations: dict[names.Key, str] = Field(default_factory=dict)
+    annotations: dict[Key, str] = Field(default_factory=dict)
     """Annotations of all pods, such as those that autoscalers or meshes read."""
-    queue: names.QueueName | None = None
+    queue: QueueName | None = None
     """Local queue of Kueue that admits training."""
     active_deadline_seconds: int | None = Field(None, ge=1)
     """Seconds after which a training in pods has failed. Waiting in a queue does not

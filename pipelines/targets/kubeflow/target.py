@@ -1,19 +1,21 @@
 """Defines the target `kubeflow`: open-source Kubeflow Pipelines."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, schedule_options
+from tfx_distribute.pipelines.targets.target import (
+    Package,
+    RemoteTarget,
+    Submitted,
+    check_schedule_options,
+    schedule_options,
+)
 
 if TYPE_CHECKING:
-    from tfx.orchestration.pipeline import Pipeline
-
     from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
-    from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.pipeline import Notify
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
 
@@ -28,6 +30,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     name = "kubeflow"
     title = "Kubeflow Pipelines"
+    times = _SCHEDULE
     suffix = ".yaml"
     setting_options = ("host", "namespace", "experiment", "service_account", "pipeline_root")
     place_options = (
@@ -45,13 +48,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             ["--no-catchup"], is_flag=True, help="Kubeflow: after a pause, only the latest of the missed runs of --cron."
         ),
     )
-
-    @classmethod
-    def settings_class(cls) -> "type[KubeflowSettings]":
-        """Returns `KubeflowSettings`."""
-        from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
-
-        return KubeflowSettings
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -133,35 +129,20 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         return training.launcher(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
-    def compile_pipeline(
-        cls,
-        pipeline: "Pipeline",
-        settings: "KubeflowSettings",
-        resources: "Mapping[str, MachineSpec]",
-        defaults: Mapping[str, Any] | None = None,
-        notify: "Notify | None" = None,
-    ) -> Package:
-        """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
-        from tfx_distribute.pipelines.targets.kubeflow import compiler
-
-        return compiler.compile_pipeline(pipeline, settings, resources, defaults, notify)
-
-    @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the API of Kubeflow Pipelines."""
         from tfx_distribute.pipelines.targets.kubeflow.client import KubeflowRuns
 
         return KubeflowRuns(*map(options.get, ("host", "namespace", "existing_token")))
 
-    def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
-        """Uploads the pipeline with `kfp`, and runs it once, or as `cron` says."""
+    def start(
+        self, package: Package, arguments: Mapping[str, Any], schedule: Mapping[str, Any] | None
+    ) -> "tuple[RemoteRuns, Submitted]":
+        """Uploads the pipeline with `kfp`."""
         from tfx_distribute.pipelines.targets.kubeflow import client
 
-        token = self.options.get("existing_token")
-        runs = client.KubeflowRuns(self.settings.host, self.settings.namespace, token)
-        cron = self.options.get("cron")
-        times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
-        submitted = runs.submit(
+        runs = client.KubeflowRuns(self.settings.host, self.settings.namespace, self.options.get("existing_token"))
+        return runs, runs.submit(
             self.spec.name,
             package.to_text(),
             self.settings.pipeline_root,
@@ -169,10 +150,5 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             display_name=self.options.get("run_name"),
             experiment=self.settings.experiment,
             service_account=self.settings.service_account,
-            schedule={"cron": cron, **times} if cron else None,
+            schedule=schedule,
         )
-        if cron:
-            report(f"schedule {submitted.id}")
-            return True
-        report(f"run      {submitted.address}")
-        return runs.follow(submitted.id, report) if wait else True

@@ -13,6 +13,7 @@ from tfx.orchestration import pipeline as tfx_pipeline
 from tfx_distribute.components.example_gen.names import WINDOW
 from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.spec.pipeline import Notify
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.target import Package
@@ -28,13 +29,9 @@ def compile_pipeline(
     settings: VertexSettings,
     resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None = None,
+    notify: Notify | None = None,
 ) -> Package:
-    """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`.
-
-    Its Trainers and Tuners get the target's launcher and checkpoint folder, unless they
-    have their own. `default` of `resources` is the machine of all other components, and
-    `Trainer` that of Trainers without their own, and of Tuners.
-    """
+    """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`."""
     name = pipeline.pipeline_info.pipeline_name
     by_tfx = targets_compiler.compile_with_tfx(
         pipeline,

@@ -1,6 +1,6 @@
 """Defines the settings of Vertex AI: `targets.vertex` of a pipeline file."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,8 @@ class VertexSettings(RemoteSettings):
     )
     ```
     """
+
+    TARGET: ClassVar[str] = "vertex"
 
     pipeline_root: str = Field(pattern=r"^gs://.")
     """Address that artifacts are written under."""

@@ -1,18 +1,20 @@
 """Defines the target `vertex`: Vertex AI Pipelines."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import Package, RemoteTarget, check_schedule_options, schedule_options
+from tfx_distribute.pipelines.targets.target import (
+    Package,
+    RemoteTarget,
+    Submitted,
+    check_schedule_options,
+    schedule_options,
+)
 
 if TYPE_CHECKING:
-    from tfx.orchestration.pipeline import Pipeline
-
     from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
-    from tfx_distribute.pipelines.spec.machines import MachineSpec
-    from tfx_distribute.pipelines.spec.pipeline import Notify
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
@@ -24,6 +26,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
     name = "vertex"
     title = "Vertex AI"
+    times = _SCHEDULE
     suffix = ".json"
     setting_options = ("project", "region", "network", "encryption_spec_key_name", "service_account", "pipeline_root")
     place_options = compile_options = (
@@ -40,13 +43,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         *schedule_options(),
         click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
     )
-
-    @classmethod
-    def settings_class(cls) -> "type[VertexSettings]":
-        """Returns `VertexSettings`."""
-        from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
-
-        return VertexSettings
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
@@ -89,28 +85,16 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         return machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
-    def compile_pipeline(
-        cls,
-        pipeline: "Pipeline",
-        settings: "VertexSettings",
-        resources: "Mapping[str, MachineSpec]",
-        defaults: Mapping[str, Any] | None = None,
-        notify: "Notify | None" = None,
-    ) -> Package:
-        """Compiles a TFX pipeline; see `compiler.compile_pipeline`."""
-        from tfx_distribute.pipelines.targets.vertex import compiler
-
-        return compiler.compile_pipeline(pipeline, settings, resources, defaults)
-
-    @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to Vertex AI."""
         from tfx_distribute.pipelines.targets.vertex.client import VertexRuns
 
         return VertexRuns(options.get("project"), options.get("region"))
 
-    def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
-        """Runs the pipeline once, or with the option `cron` on a schedule."""
+    def start(
+        self, package: Package, arguments: Mapping[str, Any], schedule: Mapping[str, Any] | None
+    ) -> "tuple[RemoteRuns, Submitted]":
+        """Makes the job of the pipeline, and starts it."""
         from tfx_distribute.pipelines.targets.vertex import client
 
         job = client.make_job(
@@ -121,10 +105,4 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             labels=dict(label.partition("=")[::2] for label in self.options.get("labels") or ()),
         )
         runs = client.VertexRuns(self.settings.project, self.settings.region)
-        if cron := self.options.get("cron"):
-            times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
-            report(f"schedule {runs.schedule(job, {'cron': cron, **times}).address}")
-            return True
-        submitted = runs.submit(job, self.options.get("job_id"))
-        report(f"run      {submitted.address}")
-        return runs.follow(submitted.id, report) if wait else True
+        return runs, runs.schedule(job, schedule) if schedule else runs.submit(job, self.options.get("job_id"))

@@ -1,8 +1,5 @@
 """Tests that `validate` refuses exactly those data files that cannot be read."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,17 +56,6 @@ def test_what_cannot_be_data(project, name, make: Callable[[Path], object], mess
     code, output = validate(project)
     assert (code, output.count("\n")) == (2, 1), output
     assert message.replace("{data}", str(project / "data")) in output
-
-
-def test_data_without_permission_to_read(project):
-    """Works as root, too: drops the capability to read all files."""
-    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
-    (project / "data" / "a").chmod(0)
-    words = [*drop, sys.executable, "-m", "tfx_distribute.pipelines", "validate", str(project / "pipeline.yaml")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "Error: data.csv: " in done.stderr
-    assert "Permission denied" in done.stderr
 
 
 def test_parquet_files_are_looked_into(project):

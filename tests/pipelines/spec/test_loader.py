@@ -66,11 +66,6 @@ def test_good_file(write, tmp_path):
         ),
         (
             "epochs: 3",
-            "epochs: '3'",
-            "line 10: trainer.parameters.epochs: '3' is not allowed: input should be a valid integer",
-        ),
-        (
-            "epochs: 3",
             "num_workers: 0",
             "line 10: trainer.parameters.num_workers: 0 is not allowed: input should be greater than or equal to 1",
         ),
@@ -89,7 +84,6 @@ def test_good_file(write, tmp_path):
             "csv: data\n  tfrecord: more",
             "line 3: data: write exactly one of csv, tfrecord, parquet, images, example_gen",
         ),
-        ("  csv: data", "  splits: {train: 1}", "line 3: data: write exactly one of"),
         ("csv: data", "csv: data\n  splits: {eval: 1}", "line 5: data.splits: one has to be called 'train'; here: eval"),
         (
             "csv: data",
@@ -123,26 +117,13 @@ def test_good_file(write, tmp_path):
             "line 5: transform: is empty; write a value ({} for a section's defaults), or leave",
         ),
         ("  metrics:\n    AUC: {lower_bound: 0.5}\n", "", "line 13: evaluate: is empty; write a value"),
-        ("label: y", "label: ''", "line 7: trainer.label: '' is not allowed: string should have at least 1 character"),
-        (
-            "csv: data",
-            "csv: data\n  splits: {train: 1, val set: 1}",
-            "line 5: data.splits.val set: 'val set' is not allowed: string should match pattern '^[A-Za-z0-9]",
-        ),
         (
             "AUC: {lower_bound: 0.5}",
             "AUC: {change: {}}",
             "line 15: evaluate.metrics.AUC.change: write absolute, relative or both",
         ),
-        (
-            "strategy: mirrored",
-            "strategy: model_parallel\n    layout_rules: kernel",
-            "line 10: trainer.parameters.layout_rules: 'kernel' is not a valid rule; write PATTERN = DIMENSION",
-        ),
         ("rate: 0.1", "rate: [1]", "line 12: trainer.hparams.rate: [1] is not allowed; write a number, text, true"),
-        ("csv: data", f"csv: data\n  splits: {{train: {2**31}}}", f"line 5: data.splits.train: {2**31} is not allowed"),
         ("csv: data", "csv: ''", "line 4: data.csv: the path is empty"),
-        ("csv: data", 'csv: "a\\0b"', "line 4: data.csv: 'a\\x00b': "),
         ("csv: data", "<<: {parquet: x}\n  csv: data", "line 3: data: write exactly one of"),
     ],
 )
@@ -234,7 +215,6 @@ def test_number_of_shards_is_a_parameter(write):
     [
         (["num_shards=-1"], "-p num_shards=-1: num_shards: -1 is not allowed: input should be greater than or equal to 0"),
         (["num_workers=0"], "-p num_workers=0: num_workers: 0 is not allowed: input should be greater than or equal to 1"),
-        (["num_parameter_servers=1001"], "-p num_parameter_servers=1001: num_parameter_servers: 1001 is not allowed"),
         (["stategy=x"], "-p stategy=x: unknown key 'stategy'; did you mean 'strategy'? allowed: strategy,"),
         (["rat=1"], "-p rat=1: unknown key 'rat'; did you mean 'rate'?"),
         (["num_workers=2"], "-p num_workers=2: num_workers: strategy 'mirrored' trains in one process"),
@@ -243,7 +223,6 @@ def test_number_of_shards_is_a_parameter(write):
         (["rate"], "-p rate: write -p name=value"),
         (["rate=[1]"], "-p rate=[1]: write -p name=value, with a number"),
         (["num_workers=null"], "-p num_workers=null: write -p name=value, with a number"),
-        (["num_workers="], "-p num_workers=: num_workers: '' is not allowed: input should be a valid integer"),
         (["rate=\udce4"], "-p 'rate=\\udce4': is not valid text in the encoding of the terminal"),
         (["epochs=\x1b[31m"], "-p 'epochs=\\x1b[31m': epochs: "),
         (["a" * 100_000 + "=2"], f"-p {'a' * 200}... (100,002 characters): unknown key"),

@@ -279,21 +279,6 @@ def test_the_same_again_is_the_same(taxi, taxi_file, command, tmp_path):
         assert reader.communicate(timeout=60)[0] == taxi.to_text(), "what is not a file is not replaced"
 
 
-def test_steps_send_beam_pipelines_to_a_job_service(tmp_path):
-    """Its workers in containers have the image of the steps."""
-    target = TARGET | {"pipeline_root": "gs://bucket/root"}
-    beam = {"runner": "portable", "job_endpoint": "flink.beam:8099", "environment_type": "DOCKER"}
-    package = compiled(project(tmp_path, "taxi", targets={"kubeflow": target}, beam=beam))
-    for step in ("StatisticsGen", "Transform", "Sharder", "Evaluator"):
-        args = executors(package.pipeline)[f"{step}_executor"]["container"]["args"]
-        assert args[args.index("--runner=tfx_distribute.components.beam.portable_runner.PortableRunner") :][:3] == [
-            "--runner=tfx_distribute.components.beam.portable_runner.PortableRunner",
-            "--job_endpoint=flink.beam:8099",
-            "--environment_type=DOCKER",
-        ]
-        assert f"--environment_config={TARGET['image']}" in args
-
-
 def test_nothing_is_transformed_before_the_data_are_validated(tmp_path):
     package = compiled(project(tmp_path, "taxi", validate={"drift": {"fare": 0.1}}), "stop_on_anomalies=false")
     tasks = package.pipeline["root"]["dag"]["tasks"]

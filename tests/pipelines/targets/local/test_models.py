@@ -7,7 +7,7 @@ from pushed_models import Bless, Copy, Model, make_pusher
 from tfx.dsl.components.common import resolver
 from tfx.types import Channel, standard_artifacts
 
-from tfx_distribute.pipelines.targets import latest_blessing
+from tfx_distribute.pipelines.targets import resolvers
 from tfx_distribute.pipelines.targets.local import models, runs
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -34,7 +34,7 @@ class Pipeline:
 
     def baseline(self):
         found = resolver.Resolver(
-            strategy_class=latest_blessing.LatestBlessing,
+            strategy_class=resolvers.LatestBlessing,
             model=Channel(type=standard_artifacts.Model),
             model_blessing=Channel(type=standard_artifacts.ModelBlessing),
         ).with_id("latest")

@@ -9,7 +9,7 @@ from tfx.dsl.components.common import importer, resolver
 from tfx.orchestration import metadata
 from tfx.types import Channel, standard_artifacts
 
-from tfx_distribute.pipelines.targets import latest_blessing, tfx_pipeline
+from tfx_distribute.pipelines.targets import resolvers, tfx_pipeline
 from tfx_distribute.pipelines.targets.local import runner as local_runner
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -110,7 +110,7 @@ def test_the_latest_blessed_model_is_that_of_the_latest_run(run, tmp_path):
 
     def latest():
         return resolver.Resolver(
-            strategy_class=latest_blessing.LatestBlessing,
+            strategy_class=resolvers.LatestBlessing,
             model=Channel(type=standard_artifacts.Model),
             model_blessing=Channel(type=standard_artifacts.ModelBlessing),
         ).with_id("latest")

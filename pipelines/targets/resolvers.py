@@ -1,4 +1,4 @@
-"""Chooses the model that was blessed last."""
+"""Chooses the model that was blessed last, and the data that were accepted last."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tfx.dsl.components.common import resolver
 
 from tfx_distribute.components.pusher.versions import WITHDRAWN
 
-MODEL, BLESSING = "model", "model_blessing"
+MODEL, BLESSING, ANOMALIES = "model", "model_blessing", "anomalies"
 
 
 class LatestBlessing(resolver.ResolverStrategy):
@@ -36,3 +36,15 @@ class LatestBlessing(resolver.ResolverStrategy):
 
 def _is_positive(blessing: Any) -> bool:
     return bool(blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1)
+
+
+class LastData(resolver.ResolverStrategy):
+    """Resolves the latest anomalies of the pipeline, or none in its first run.
+
+    TFX's LatestArtifactStrategy does not run the pipeline if there are none. A node
+    that fails has no output: those of a run that was stopped are never found.
+    """
+
+    def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """Returns the artifact of `ANOMALIES` that was written last, if any."""
+        return {ANOMALIES: sorted(input_dict[ANOMALIES], key=lambda artifact: artifact.id)[-1:]}

@@ -6,13 +6,14 @@ needs when it is called, so that loading a pipeline imports no TFX.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tfx_distribute.components.spec_model import Scalar, SpecModel
 from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
+from tfx_distribute.pipelines.spec.targets import Targets
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -168,7 +169,8 @@ def compile_pipeline(
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    targets = {each.settings_class(): each for each in target_lib.remote_targets().values()}
+    fields = Targets.model_fields
+    targets = {get_args(fields[name].annotation)[0]: each for name, each in target_lib.remote_targets().items()}
     if type(target) not in targets:
         allowed = ", ".join(sorted(settings.__name__ for settings in targets))
         raise ConfigurationError(f"target: {type(target).__name__} is not one of {allowed}; write one of them")

@@ -105,14 +105,6 @@ class Target(abc.ABC, Generic[SettingsT]):
         self.spec = loader.with_target(spec, self.name, overrides)
         self.settings: SettingsT = self.validate()
 
-    @classmethod
-    @abc.abstractmethod
-    def settings_class(cls) -> "type[SettingsT]":
-        """Returns the model of the target's settings in a pipeline file.
-
-        If all of its fields have defaults, a pipeline file need not mention the target.
-        """
-
     @abc.abstractmethod
     def validate(self) -> SettingsT:
         """Checks that the pipeline can run there, without TFX and TensorFlow.

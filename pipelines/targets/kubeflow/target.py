@@ -47,13 +47,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     )
 
     @classmethod
-    def settings_class(cls) -> "type[KubeflowSettings]":
-        """Returns `KubeflowSettings`."""
-        from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
-
-        return KubeflowSettings
-
-    @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Checks that options of one run and those of a schedule are not mixed."""
         check_schedule_options(options, _SCHEDULE, ("wait",))

@@ -17,13 +17,6 @@ class LocalTarget(Target["LocalSettings"]):
     runs_here = True
     paths: "RunPaths"
 
-    @classmethod
-    def settings_class(cls) -> "type[LocalSettings]":
-        """Returns `LocalSettings`."""
-        from tfx_distribute.pipelines.targets.local.settings import LocalSettings
-
-        return LocalSettings
-
     def count_devices(self) -> int:
         """Returns the number of this machine's GPUs; 1 for none."""
         from tfx_distribute.components.launchers.local import gpus

@@ -42,13 +42,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     )
 
     @classmethod
-    def settings_class(cls) -> "type[VertexSettings]":
-        """Returns `VertexSettings`."""
-        from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
-
-        return VertexSettings
-
-    @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Checks that options of one run and those of a schedule are not mixed."""
         from tfx_distribute.trainer_module.errors import ConfigurationError

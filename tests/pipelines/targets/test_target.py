@@ -12,8 +12,6 @@ from tfx_distribute.pipelines.targets import target as target_lib
 def test_each_target_is_registered_under_its_name(name):
     target = target_names.get(name)
     assert target.name == name
-    fields = target.settings_class().model_fields
-    assert set(target.setting_options) <= set(fields)
     assert (Path(target_lib.__file__).parent / name / "settings.py").is_file()
 
 

@@ -250,13 +250,15 @@ def describe_unusable_baseline(reason: str) -> str:
 
 
 @dataclass(frozen=True)
-class ArtifactInfo:
-    """An artifact in the lineage of the run.
+class Artifact:
+    """An artifact that a node of the run wrote, or took from the cache.
 
     Attributes:
       key: Name of the node's output.
       id: Its id in ML Metadata; 0 if it has none.
       is_missing: True if its files are not there.
+      properties: Its properties, custom ones too.
+      is_resolved: True if a resolver found it among those of earlier runs.
     """
 
     node: str
@@ -266,6 +268,8 @@ class ArtifactInfo:
     uri: str
     used_by: tuple[str, ...] = ()
     is_missing: bool = False
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    is_resolved: bool = False
 
 
 @dataclass(frozen=True)
@@ -311,7 +315,7 @@ class Report:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     hparams: Mapping[str, Any] = field(default_factory=dict)
-    artifacts: tuple[ArtifactInfo, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     pushed: str = ""
     commands: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()

@@ -107,7 +107,7 @@ def _train(combination: "Combination", module: "Module", root: str, verbose: boo
         return ending.code, replace(combination, status=status, reason=trials.shorten(ending.reason))
     model_run = runs.find([paths.root], paths.run_id).find("ModelRun")
     try:
-        measurement = measure(history.read(model_run.info.uri) if model_run else [])
+        measurement = measure(history.read(model_run.uri) if model_run else [])
     except TrainingError as error:
         return FAILED, replace(combination, status="failed", reason=str(error))
     return 0, replace(combination, status="measured", measurement=measurement)

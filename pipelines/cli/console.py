@@ -125,13 +125,8 @@ def _follow(log: Path, console: Console, stop: threading.Event) -> None:
         stopped = False
         while not stopped:
             stopped = stop.wait(0.2)
-            _print_new_text(file, console)
-
-
-def _print_new_text(file: IO[str], console: Console) -> None:
-    text = file.read()
-    if text:
-        console.print(Text(text.rstrip("\n"), style="dim"))
+            if text := file.read():
+                console.print(Text(text.rstrip("\n"), style="dim"))
 
 
 class _WarningLines(logging.Handler):

@@ -304,15 +304,8 @@ def _warn(text: str) -> None:
 
 def _local_document(run: "Run") -> dict[str, Any]:
     """Returns a run as JSON has it."""
-    document = {name: value for name, value in vars(run).items() if name not in ("nodes", "artifacts")}
-    return {
-        **document,
-        "spans": run.spans,
-        "blessed": run.blessed,
-        "unusable_baseline": run.unusable_baseline,
-        "nodes": [dataclasses.asdict(node) for node in run.nodes],
-        "artifacts": [dataclasses.asdict(artifact.info) for artifact in run.artifacts],
-    }
+    more = {"spans": run.spans, "blessed": run.blessed, "unusable_baseline": run.unusable_baseline}
+    return {**dataclasses.asdict(run), **more}
 
 
 def _describe_state(run: "Run") -> str:

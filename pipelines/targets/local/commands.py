@@ -26,8 +26,8 @@ def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:
         prefix = f"{run.id}/" if len(runs) > 1 else ""
         for type_name, suffix in (("ModelRun", ""), ("TunerResults", "/logs")):
             artifact = run.find(type_name)
-            if artifact and not artifact.info.is_missing:
-                folders[f"{prefix}{artifact.info.node}"] = f"{artifact.info.uri}{suffix}"
+            if artifact and not artifact.is_missing:
+                folders[f"{prefix}{artifact.node}"] = f"{artifact.uri}{suffix}"
     return folders
 
 

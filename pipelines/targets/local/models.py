@@ -17,7 +17,7 @@ from ml_metadata.proto import metadata_store_pb2
 
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.pusher import versions
-from tfx_distribute.components.report.data import ArtifactInfo
+from tfx_distribute.components.report.data import Artifact
 from tfx_distribute.pipelines.targets.local import runs as runs_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -101,8 +101,8 @@ def _record(root: Path, version: Version, new: str) -> None:
     for run, pushed, parent, names, rollbacks in _list_pushes(runs_lib.list_runs([root])):
         if parent == str(version.folder.parent):
             pushed_as[pushed.id], rollbacks_of[pushed.id] = names, rollbacks
-            inputs = [info for info in (each.info for each in run.artifacts) if pushed.node in info.used_by]
-            models.setdefault(pushed.id, set()).update(info.id for info in inputs if info.type == "Model")
+            inputs = [each for each in run.artifacts if pushed.node in each.used_by]
+            models.setdefault(pushed.id, set()).update(each.id for each in inputs if each.type == "Model")
     chosen = next(number for number, names in pushed_as.items() if version.name in names)
     first = {number: min(map(int, names)) for number, names in pushed_as.items()}
     later = set().union(*(models[number] for number in first if first[number] > first[chosen]))
@@ -122,7 +122,7 @@ def _record(root: Path, version: Version, new: str) -> None:
 
 def _list_pushes(
     runs: Iterable[runs_lib.Run],
-) -> Iterator[tuple[runs_lib.Run, ArtifactInfo, str, set[str], dict[str, Any]]]:
+) -> Iterator[tuple[runs_lib.Run, Artifact, str, set[str], dict[str, Any]]]:
     """Yields the runs that have pushed a model to a folder here, the first ones first.
 
     With each come the pushed model, which others may have taken from the cache, the
@@ -135,4 +135,4 @@ def _list_pushes(
             rollbacks = json.loads(artifact.properties.get(_ROLLBACKS, "{}"))
             names = {newest, *rollbacks, *(rollback["of"] for rollback in rollbacks.values())}
             if "://" not in parent:
-                yield run, artifact.info, parent, names, rollbacks
+                yield run, artifact, parent, names, rollbacks

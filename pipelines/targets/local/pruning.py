@@ -44,7 +44,7 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
     blessed = [run for run in runs if (blessing := run.find("ModelBlessing")) and blessing.properties.get("blessed") == 1]
     kept = {run.id for run in (*latest, *served, *blessed[:1])}
     kept |= {run.id for run in runs if run.started >= oldest or run.state == "running"}
-    used = {artifact.info.uri for run in runs if run.id in kept for artifact in run.artifacts}
+    used = {artifact.uri for run in runs if run.id in kept for artifact in run.artifacts}
     losing: dict[str, Run] = {}
     folders: dict[Path, None] = {}
     artifacts = root.absolute() / ARTIFACTS
@@ -53,8 +53,8 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
             continue
         unused = [run.logs.absolute()] if run.logs else []
         for artifact in run.artifacts:
-            path = Path(artifact.info.uri)
-            if artifact.info.type not in _KEPT_TYPES and artifact.info.uri not in used and path.is_relative_to(artifacts):
+            path = Path(artifact.uri)
+            if artifact.type not in _KEPT_TYPES and artifact.uri not in used and path.is_relative_to(artifacts):
                 unused.append(path)
         for folder in unused:
             if folder.is_dir():

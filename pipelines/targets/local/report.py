@@ -48,7 +48,7 @@ def make(run: Run) -> Report:
         parameters=run.changes,
         defaults=run.defaults,
         hparams=run.hparams,
-        artifacts=tuple(artifact.info for artifact in run.artifacts),
+        artifacts=run.artifacts,
         pushed=run.pushed,
         commands=commands.list_commands(run),
         missing=tuple(missing),
@@ -79,7 +79,7 @@ def write(report: Report, path: Path) -> None:
 
 def find_sources(run: Run) -> artifacts.Sources:
     """Returns where the parts of a run's report are."""
-    resolved = [artifact.info for artifact in run.artifacts if artifact.is_resolved]
+    resolved = [each for each in run.artifacts if each.is_resolved]
     return artifacts.Sources(
         statistics=_uri(run, "ExampleStatistics"),
         anomalies=_uri(run, "ExampleAnomalies"),
@@ -103,4 +103,4 @@ def describe_anomalies(run: Run) -> str:
 
 def _uri(run: Run, type_name: str) -> str:
     artifact = run.find(type_name)
-    return artifact.info.uri if artifact else ""
+    return artifact.uri if artifact else ""

@@ -91,12 +91,12 @@ def read(run: "Run", spec: PipelineSpec) -> RunResult:
     trials_found = run.find("TunerResults")
     return RunResult(
         training=run.training,
-        model=run.model.info.uri if run.model else "",
+        model=run.model.uri if run.model else "",
         metrics=match_metrics(evaluation, spec.evaluate.metrics) if spec.evaluate and evaluation else (),
         blessed=run.blessed,
         unusable_baseline=run.unusable_baseline,
         pushed=run.pushed or None,
-        search=artifacts.read_search(trials_found.info.uri, trials_found.properties) if trials_found else None,
+        search=artifacts.read_search(trials_found.uri, trials_found.properties) if trials_found else None,
         facts=tuple(list_facts(run, evaluation)),
     )
 
@@ -108,7 +108,7 @@ def read_evaluation(run: "Run") -> tuple[Evaluation | None, tuple[str, ...]]:
         return None, ()
     from tfx_distribute.components.report import artifacts
 
-    parts = artifacts.read(artifacts.Sources(evaluation=evaluation.info.uri, blessed=run.blessed))
+    parts = artifacts.read(artifacts.Sources(evaluation=evaluation.uri, blessed=run.blessed))
     return parts.get("evaluation"), tuple(f"{run.id}: {text}" for text in parts["missing"])
 
 
@@ -167,5 +167,5 @@ def list_facts(run: "Run", evaluation: Evaluation | None) -> Iterable[Fact]:
         reason = "thresholds are not met" if run.blessed is False else ""
         if run.blessed is not False and run.model.properties.get(versions.WITHDRAWN):
             reason = "a rollback has withdrawn it"
-        place = run.model.info.uri
+        place = run.model.uri
         yield Fact("model", f"not pushed: {reason}; it is in {place}" if reason else place, color="red" if reason else "")

@@ -19,7 +19,7 @@ from ml_metadata.proto import metadata_store_pb2
 from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS, describe_examples
 from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.report.data import UNUSABLE_BASELINE, ArtifactInfo, Node, training_properties
+from tfx_distribute.components.report.data import UNUSABLE_BASELINE, Artifact, Node, training_properties
 from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
@@ -41,19 +41,6 @@ _DEFAULTS = {field.name: field.default for group in GROUPS for field in dataclas
 _NO_PARAMETERS = ("fingerprint", "module_fingerprint", "hparams", "has_base_model")  # and those of TFX
 # Execution properties of TFX that are no pipeline parameters.
 _TFX_PROPERTIES = ("train_args", "eval_args", "custom_config", "build_model", "run_fn", "module_file", "module_path")
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """An artifact that a node of a run wrote, or took from the cache.
-
-    `info` is its place in the lineage, and `properties` include custom ones.
-    `is_resolved` is True if a resolver found it among those of earlier runs.
-    """
-
-    info: ArtifactInfo
-    properties: Mapping[str, Any] = field(default_factory=dict)
-    is_resolved: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,14 +83,14 @@ class Run:
         Those that a resolver has found are of earlier runs, and do not count.
         """
         artifacts = (artifact for artifact in self.artifacts if not artifact.is_resolved)
-        return next((artifact for artifact in artifacts if artifact.info.type == type_name), None)
+        return next((artifact for artifact in artifacts if artifact.type == type_name), None)
 
     @property
     def model(self) -> Artifact | None:
         """The trained model, as opposed to one that training or evaluation read."""
-        models = [artifact for artifact in self.artifacts if artifact.info.type == "Model"]
-        trainings = {artifact.info.node for artifact in self.artifacts if artifact.info.type == "ModelRun"}
-        return next((model for model in models if model.info.node in trainings), None)
+        models = [artifact for artifact in self.artifacts if artifact.type == "Model"]
+        trainings = {artifact.node for artifact in self.artifacts if artifact.type == "ModelRun"}
+        return next((model for model in models if model.node in trainings), None)
 
     def read_properties(self, type_name: str) -> Mapping[str, Any]:
         """Returns the properties of the first artifact of a type; empty without one."""
@@ -350,7 +337,7 @@ class _Stored:
             ]
             is_local = "://" not in artifact.uri
             uri = str(stored_artifacts.find(self.root.absolute() / ARTIFACTS, artifact.uri)) if is_local else artifact.uri
-            info = ArtifactInfo(
+            made = Artifact(
                 node=names[event.execution_id],
                 key=event.path.steps[0].key if event.path.steps else "",
                 type=artifact.type,
@@ -358,10 +345,10 @@ class _Stored:
                 uri=uri,
                 used_by=tuple(dict.fromkeys(used_by)),
                 is_missing=is_local and not Path(uri).exists(),
+                properties={**_read_properties(artifact.properties), **_read_properties(artifact.custom_properties)},
+                is_resolved=event.type == metadata_store_pb2.Event.INTERNAL_OUTPUT,
             )
-            properties = {**_read_properties(artifact.properties), **_read_properties(artifact.custom_properties)}
-            is_resolved = event.type == metadata_store_pb2.Event.INTERNAL_OUTPUT
-            listed.append(Artifact(info, properties, is_resolved))
+            listed.append(made)
         return listed
 
     def _list_unpublished(self, executions: Iterable[Any], names: Mapping[int, str]) -> list[Artifact]:
@@ -371,10 +358,10 @@ class _Stored:
             node, root = names[execution.id], self.root.absolute() / ARTIFACTS / names[execution.id]
             if _STATES.get(execution.last_known_state) in ("complete", "cached"):
                 continue
-            listed.append(ArtifactInfo(node, "model_run", "ModelRun", 0, str(root / "model_run" / str(execution.id))))
+            listed.append(Artifact(node, "model_run", "ModelRun", 0, str(root / "model_run" / str(execution.id))))
             stopped = stopped_folder(str(root / "anomalies" / str(execution.id)))
-            listed.append(ArtifactInfo(node, "anomalies", "ExampleAnomalies", 0, stopped))
-        return [Artifact(info) for info in listed if Path(info.uri).is_dir()]
+            listed.append(Artifact(node, "anomalies", "ExampleAnomalies", 0, stopped))
+        return [made for made in listed if Path(made.uri).is_dir()]
 
 
 def _read_result(execution: Any) -> dict[str, Any]:
@@ -407,7 +394,7 @@ def _read_best(run: Run) -> dict[str, Any]:
     """Returns the hyperparameters that a search has found; empty without one."""
     artifact = run.find("HyperParameters")
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        text = Path(artifact.info.uri, "best_hyperparameters.txt").read_text(encoding="utf-8") if artifact else "{}"
+        text = Path(artifact.uri, "best_hyperparameters.txt").read_text(encoding="utf-8") if artifact else "{}"
         return dict(json.loads(text)["values"])
     return {}
 

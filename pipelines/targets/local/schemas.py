@@ -18,7 +18,7 @@ _FILE = "schema.pbtxt"  # of TFX's Schema artifacts
 def read(run: Run) -> str:
     """Returns the schema that a run has used, as text."""
     artifact = run.find("Schema")
-    path = Path(artifact.info.uri, _FILE) if artifact else None
+    path = Path(artifact.uri, _FILE) if artifact else None
     if path is None or not path.is_file():
         raise ConfigurationError(f"RUN: {run.id} has no schema: it ended before, or its files were deleted; write another")
     return path.read_text(encoding="utf-8")
@@ -31,7 +31,7 @@ def propose(run: Run, curated: str | None) -> str:
     `curated` is the schema to change, as text; None for the one of the run.
     """
     artifact = run.find("ExampleStatistics")
-    statistics = list_statistics(artifact.info.uri) if artifact else []
+    statistics = list_statistics(artifact.uri) if artifact else []
     if not statistics:
         raise ConfigurationError(f"RUN: {run.id} has no statistics: it ended before, or they were deleted; write another")
     try:

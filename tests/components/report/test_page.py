@@ -9,7 +9,7 @@ from browser import opened
 from tfx_distribute.components.report import page
 from tfx_distribute.components.report.data import (
     Anomaly,
-    ArtifactInfo,
+    Artifact,
     Cell,
     Curve,
     Curves,
@@ -87,7 +87,7 @@ REPORT = Report(
     parameters={"strategy": "multi_worker_mirrored"},
     defaults={"seed": 0},
     hparams={"learning_rate": 0.002},
-    artifacts=(ArtifactInfo("Trainer", "model", "Model", 9, f"/runs/{'long-' * 50}/8", ("Evaluator",), is_missing=True),),
+    artifacts=(Artifact("Trainer", "model", "Model", 9, f"/runs/{'long-' * 50}/8", ("Evaluator",), is_missing=True),),
     pushed="/serving/1",
     commands={"log": "/runs/run.log"},
     missing=("Logs: their folder has been deleted",),

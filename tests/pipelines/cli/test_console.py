@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.components.report.data import ArtifactInfo, Cell, Evaluation, Slice
+from tfx_distribute.components.report.data import Artifact, Cell, Evaluation, Slice
 from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
 from tfx_distribute.pipelines.targets.local import commands, results, runs
@@ -21,7 +21,7 @@ TRAINING = {"strategy": "mirrored", "num_replicas": 2, "global_batch_size": 64, 
 def summarize(training, evaluation=None, **artifacts):
     """Returns the lines about a run with a model and other artifacts."""
     properties = {"ModelRun": {}, "Model": training, **artifacts}
-    made = [runs.Artifact(ArtifactInfo("Trainer", "", kind, 1, "/m"), each) for kind, each in properties.items()]
+    made = [Artifact("Trainer", "", kind, 1, "/m", properties=each) for kind, each in properties.items()]
     run = runs.Run("1", "digits", Path(), "complete", 0.0, 1.0, (), tuple(made))
     return [line.rstrip() for line in str(console.format_facts([*results.list_facts(run, evaluation)])).splitlines()]
 

@@ -115,10 +115,11 @@ def test_columns_that_are_left_out_are_named(column, reason):
     assert constants_of()["NUMBERS"] == ["other"]
 
 
-@pytest.mark.parametrize("name", ["id", "user_id", "userId", "ID"])
+@pytest.mark.parametrize("name", ["id", "user_id", "userId", "ID", "paid"])
 def test_identifiers_with_holes_are_known_by_their_name(name):
     write_csv({name: [1, 5, 17, 2, 40, 33, 21, 90], "other": NUMBERS, "y": TEXTS})
-    assert f"left out    {name}: it numbers the rows\n" in init("mine", "--from", "data.csv", "--label", "y")
+    output = init("mine", "--from", "data.csv", "--label", "y")
+    assert (f"left out    {name}: it numbers the rows\n" in output) == (name != "paid")
 
 
 @pytest.mark.parametrize("column", [NUMBERS, ["a", "b"] * 4, [f"number {number} of these" for number in range(8)]])
@@ -144,15 +145,10 @@ def test_text_label():
     assert 'better than always answering "no"' in Path("mine/pipeline.yaml").read_text()
 
 
-def test_label_of_few_integers_is_a_class():
-    write_csv({"x": NUMBERS, "y": [1, 5, 5, 1, 1, 5, 5, 5]})
-    assert "y: one of 2 classes" in init("mine", "--from", "data.csv", "--label", "y")
-
-
-def test_label_of_many_integers_is_a_number():
-    write_csv({"x": [number % 7 for number in range(50)], "y": list(range(50))})
-    assert "y: a number" in init("mine", "--from", "data.csv", "--label", "y")
-    assert constants_of()["LABEL_MEAN"] == 24.5
+@pytest.mark.parametrize(("label", "kind"), [([1, 5] * 20, "one of 2 classes"), (range(40), "a number")])
+def test_label_of_integers(label, kind):
+    write_csv({"x": [number % 7 for number in range(40)], "y": list(label)})
+    assert f"y: {kind}" in init("mine", "--from", "data.csv", "--label", "y")
 
 
 def test_decimal_label():
@@ -164,17 +160,10 @@ def test_decimal_label():
     assert constants_of() == {"LABEL": "y", "LABEL_MEAN": 203_510, "LABEL_DEVIATION": 2290, "NUMBERS": ["x"]}
 
 
-def test_strange_names():
-    write_csv({**{name: NUMBERS for name in STRANGE}, "the label": TEXTS})
+def test_many_and_strange_names():
+    names = [*STRANGE, *(f"measurement number {number}" for number in range(30))]
+    write_csv({**{name: NUMBERS for name in names}, "the label": TEXTS})
     init("mine", "--from", "data.csv", "--label", "the label")
-    check_written()
-    assert constants_of()["NUMBERS"] == STRANGE
-
-
-def test_thirty_columns():
-    names = [f"measurement number {number}" for number in range(30)]
-    write_csv({**{name: NUMBERS for name in names}, "y": TEXTS})
-    init("mine", "--from", "data.csv", "--label", "y")
     check_written()
     assert constants_of()["NUMBERS"] == names
 

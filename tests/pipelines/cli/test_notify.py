@@ -97,7 +97,7 @@ def test_a_folder_in_use_is_not_news(command, file, receiver, tmp_path):
 
 
 def test_a_pushed_model_that_was_not_compared(file, receiver, tmp_path, monkeypatch):
-    from tfx_distribute.components.report.data import ArtifactInfo
+    from tfx_distribute.components.report.data import Artifact
     from tfx_distribute.pipelines.cli.console import Console
     from tfx_distribute.pipelines.spec import loader
     from tfx_distribute.pipelines.targets.local import runs
@@ -108,7 +108,7 @@ def test_a_pushed_model_that_was_not_compared(file, receiver, tmp_path, monkeypa
         "ModelBlessing": {"blessed": 1, "unusable_baseline": "its AUC is\x1b[2J not finite"},
         "PushedModel": {"pushed": 1, "pushed_destination": "/s/1"},
     }
-    made = [runs.Artifact(ArtifactInfo("Node", "", kind, 1, "/a"), each) for kind, each in properties.items()]
+    made = [Artifact("Node", "", kind, 1, "/a", properties=each) for kind, each in properties.items()]
     run = runs.Run(paths.run_id, "mine", tmp_path, "complete", 0.0, 1.0, (), tuple(made))
     monkeypatch.setattr(runs, "iterate_runs", lambda roots: iter([run]))
     notify.tell_end(loader.load(str(file)), paths, Console(), Ending(0))

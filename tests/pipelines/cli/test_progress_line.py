@@ -8,27 +8,27 @@ from tfx_distribute.pipelines.cli.progress_line import (
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
-
-def test_line_of_one_process():
-    progress = Progress("train", 30, 440, 1234.5, 1, 64, {"loss": 0.25, "accuracy": 0.5})
-    assert format_training_line({CHIEF_TASK: progress}) == "step 30/440  loss 0.2500  1,234 examples/s"
+WORKER, SERVER = ClusterTask("worker", 0), ClusterTask("ps", 0)
 
 
-def test_line_of_a_cluster_adds_up_examples_and_names_each_process():
-    tasks = {CHIEF_TASK: Progress("train", 30, 440, 1000.0), ClusterTask("worker", 0): Progress("train", 28, 440, 1500.0)}
-    assert format_training_line(tasks) == "step 30/440  2,500 examples/s  chief: 30 worker 0: 28"
-
-
-def test_line_of_processes_that_take_no_steps():
-    tasks = {CHIEF_TASK: Progress("train", 30, 440), ClusterTask("ps", 0): Progress("serve")}
-    assert format_training_line(tasks) == "step 30/440  chief: 30 ps 0: serves"
-
-
-def test_line_before_and_after():
-    assert format_training_line({CHIEF_TASK: Progress("start"), ClusterTask("worker", 0): Progress("start")}) == (
-        "starting chief, worker 0"
-    )
-    assert format_training_line({CHIEF_TASK: Progress("export", 440, 440)}) == "writing the model"
+@pytest.mark.parametrize(
+    ("tasks", "line"),
+    [
+        (
+            {CHIEF_TASK: Progress("train", 30, 440, 1234.5, 1, 64, {"loss": 0.25, "accuracy": 0.5})},
+            "step 30/440  loss 0.2500  1,234 examples/s",
+        ),
+        (
+            {CHIEF_TASK: Progress("train", 30, 440, 1000.0), WORKER: Progress("train", 28, 440, 1500.0)},
+            "step 30/440  2,500 examples/s  chief: 30 worker 0: 28",
+        ),
+        ({CHIEF_TASK: Progress("train", 30, 440), SERVER: Progress("serve")}, "step 30/440  chief: 30 ps 0: serves"),
+        ({CHIEF_TASK: Progress("start"), WORKER: Progress("start")}, "starting chief, worker 0"),
+        ({CHIEF_TASK: Progress("export", 440, 440)}, "writing the model"),
+    ],
+)
+def test_lines(tasks, line):
+    assert format_training_line(tasks) == line
 
 
 def test_line_names_the_slowest_process():

@@ -9,11 +9,11 @@ import sys
 import pytest
 from click.testing import CliRunner, Result
 
-from tfx_distribute.components.report.data import ArtifactInfo, Cell, Evaluation, Node, Slice
+from tfx_distribute.components.report.data import Artifact, Cell, Evaluation, Node, Slice
 from tfx_distribute.pipelines.cli import runs
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.targets.local import results
-from tfx_distribute.pipelines.targets.local.runs import Artifact, Run
+from tfx_distribute.pipelines.targets.local.runs import Run
 
 
 def command(*arguments: str) -> Result:
@@ -55,7 +55,7 @@ def test_without_runs(arguments, tmp_path, monkeypatch):
 def test_list_and_logs(run, monkeypatch):
     head, row = command("runs", "list").output.splitlines()
     assert (head.split()[-1], row.split()[:3]) == ("duration", [run.id, "digits", "failed"])
-    day = Artifact(ArtifactInfo("CsvExampleGen", "examples", "Examples", 1, "examples"), {"spans": "2026-11-25"})
+    day = Artifact("CsvExampleGen", "examples", "Examples", 1, "examples", properties={"spans": "2026-11-25"})
     monkeypatch.setattr(runs, "list_local", lambda root, limit: [dataclasses.replace(run, artifacts=(day,)), run])
     head, row, _ = command("runs", "list").output.splitlines()
     assert (head.split()[-1], row.split()[-1]) == ("spans", "2026-11-25")
@@ -70,7 +70,7 @@ def test_list_and_logs(run, monkeypatch):
 
 def finish(run, monkeypatch, state="complete", **blessing) -> Run:
     """Makes the run one whose Evaluator has written a blessing; commands find it."""
-    artifact = Artifact(ArtifactInfo("Evaluator", "blessing", "ModelBlessing", 1, "/gone"), blessing)
+    artifact = Artifact("Evaluator", "blessing", "ModelBlessing", 1, "/gone", properties=blessing)
     made = dataclasses.replace(run, state=state, artifacts=(artifact,))
     monkeypatch.setattr(runs, "list_local", lambda root, limit: [made])
     monkeypatch.setattr(runs, "find_local", lambda root, name: made)

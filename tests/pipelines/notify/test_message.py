@@ -57,20 +57,6 @@ def test_a_failed_run():
     )
 
 
-@pytest.mark.parametrize(
-    ("outcome", "title", "is_good"),
-    [
-        ("not_blessed", "not blessed", False),
-        ("stopped", "stopped", False),
-        ("recovered", "recovered", True),
-        ("succeeded", "succeeded", True),
-    ],
-)
-def test_titles(outcome, title, is_good):
-    composed = message.compose("taxi", outcome, {"host": "train-1"})
-    assert composed == message.Message(f"taxi: {title}", "host: train-1", is_good)
-
-
 def test_long_reasons_are_cut():
     reason = "\n".join(["x" * 1000, "", *map(str, range(10))])
     lines = message.compose("taxi", "stopped", {"reason": reason, "host": "train-1"}).body.splitlines()

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tfx_distribute.components.launchers import locks
-from tfx_distribute.components.report.data import ArtifactInfo
+from tfx_distribute.components.report.data import Artifact
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.targets.local import pruning, runs
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -25,7 +25,7 @@ def make_run(tmp_path):
             folder = tmp_path / "artifacts" / "Node" / "output" / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "file").write_text("12345")
-            made.append(runs.Artifact(ArtifactInfo("Node", "output", kind, 1, str(folder)), properties.get(kind, {})))
+            made.append(Artifact("Node", "output", kind, 1, str(folder), properties=properties.get(kind, {})))
         return runs.Run(str(number), "mine", tmp_path, state, float(number), 1.0, (), tuple(made), logs=logs)
 
     return make
@@ -68,7 +68,7 @@ def test_a_served_and_the_last_blessed_model_stay(make_run, tmp_path):
 
 
 def test_models_of_other_folders_and_states_of_newer_trainings_stay(make_run, tmp_path):
-    outside = runs.Artifact(ArtifactInfo("base-model", "result", "Model", 1, str(tmp_path / "model")))
+    outside = Artifact("base-model", "result", "Model", 1, str(tmp_path / "model"))
     (tmp_path / "model").mkdir()
     old = make_run(1000)
     old = runs.Run(**{**vars(old), "artifacts": (outside,)})

@@ -112,7 +112,7 @@ def test_a_run_with_a_cached_node(store):
     assert run.model.properties["training_loss"] == 0.5, "and not the model that the resolver has found"
     examples = run.find("Examples")
     assert examples is not None
-    assert (examples.info.used_by, examples.info.is_missing) == (("Trainer",), True)
+    assert (examples.used_by, examples.is_missing) == (("Trainer",), True)
 
 
 def test_names_of_runs(store):
@@ -312,7 +312,7 @@ def test_a_folder_that_was_moved_or_copied(store):
     shutil.copytree(store.root, copied)
     for root in (store.root, copied, copied.relative_to(Path.cwd())):
         found = runs.find([root], SECOND)
-        places = {artifact.info.key: (artifact.info.uri, artifact.info.is_missing) for artifact in found.artifacts}
+        places = {artifact.key: (artifact.uri, artifact.is_missing) for artifact in found.artifacts}
         expected = root.absolute() / "artifacts" / "Trainer" / "model" / "9"
         assert places == {"model": (str(expected), False), "model_run": (str(gone), True)}
 

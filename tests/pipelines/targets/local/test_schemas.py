@@ -6,7 +6,7 @@ import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from tfx_distribute.components.report.data import ArtifactInfo
+from tfx_distribute.components.report.data import Artifact
 from tfx_distribute.components.report.features import STATISTICS_FILE
 from tfx_distribute.pipelines.targets.local import runs, schemas
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -26,8 +26,8 @@ def propose(tmp_path):
         folder = tmp_path / "statistics" / "Split-train"
         folder.mkdir(parents=True)
         (folder / STATISTICS_FILE).write_bytes(make_statistics(columns).SerializeToString())
-        info = ArtifactInfo("StatisticsGen", "statistics", "ExampleStatistics", 1, str(folder.parent))
-        run = runs.Run("1", "mine", tmp_path, "stopped", 0.0, 1.0, (), (runs.Artifact(info),))
+        info = Artifact("StatisticsGen", "statistics", "ExampleStatistics", 1, str(folder.parent))
+        run = runs.Run("1", "mine", tmp_path, "stopped", 0.0, 1.0, (), (info,))
         curated = text_format.MessageToString(tfdv.infer_schema(make_statistics(GOOD)))
         text = schemas.propose(run, curated)
         schema = text_format.Parse(text, schema_pb2.Schema())

@@ -11,13 +11,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 WORKER = Path(sys.executable).with_name("tfx-distribute-beam-worker")
 
 
-@pytest.mark.parametrize(
-    "environment", [{"environment_type": "LOOPBACK"}, {"environment_type": "PROCESS", "environment_config": str(WORKER)}]
-)
-def test_a_local_run(command, prism, tmp_path, environment):
+def test_a_local_run_with_workers_in_processes(command, prism, tmp_path):
     """With the digits, whose ExampleGen and Transform have code of the user."""
+    workers = {"environment_type": "PROCESS", "environment_config": str(WORKER)}
     # Waits longer for workers than the default: other tests run at the same time.
-    beam = {"runner": "portable", "job_endpoint": prism, "options": {"job_server_timeout": 120}, **environment}
+    beam = {"runner": "portable", "job_endpoint": prism, "options": {"job_server_timeout": 120}, **workers}
     pipeline = example_project.copy(tmp_path, "digits", beam=beam)
     done = command("run", pipeline, "-p", "train_steps=20")
     assert "Sharder" in done.output

@@ -27,11 +27,10 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="tests-")
 
-import forked_training
+import forked
 import importers
 import pytest
 import yaml
-from forked import ForkedProcesses
 from training import TrainingCluster, digits_cluster, write_digits
 
 from tfx_distribute.trainer_module import garbage_collection
@@ -75,12 +74,12 @@ def own_fork_server(tmp_path: Path, importers_folder: Path) -> Iterator[object]:
 
 
 def start_fork_server(folder: Path, importers_folder: Path, keras_version: int) -> Iterator[object]:
-    """Yields a fork server that is itself a fork, see `forked_training`."""
+    """Yields a fork server that is itself a fork."""
     from tfx_distribute.components import fork_client
     from tfx_distribute.components.launchers.local.fork_client import ForkServer
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fork_client, "subprocess", forked_training.subprocess_for_fork_servers(importers_folder))
+        patched.setattr(fork_client, "subprocess", forked.subprocess_for_fork_servers(importers_folder))
         server = ForkServer(folder / "log", keras_version)
     with server:
         yield server
@@ -106,20 +105,20 @@ class Finished:
     output: str
 
 
-@pytest.fixture(scope="session")
-def forked(importers_folder: Path) -> ForkedProcesses:
+@pytest.fixture(scope="session", name="forked")
+def forked_processes(importers_folder: Path) -> forked.ForkedProcesses:
     """Returns what starts processes as forks of one that has imported TFX."""
-    return ForkedProcesses(importers_folder)
+    return forked.ForkedProcesses(importers_folder)
 
 
 @pytest.fixture(scope="session")
-def forked_trainings(importers_folder: Path) -> ForkedProcesses:
+def forked_trainings(importers_folder: Path) -> forked.ForkedProcesses:
     """Returns what forks training processes from one that has imported TensorFlow."""
-    return ForkedProcesses(importers_folder, forked_training.MODULES)
+    return forked.ForkedProcesses(importers_folder, forked.TENSORFLOW)
 
 
-@pytest.fixture
-def command(tmp_path: Path, forked: ForkedProcesses) -> Callable[..., Finished]:
+@pytest.fixture(name="command")
+def make_command(tmp_path: Path, importers_folder: Path) -> Callable[..., Finished]:
     """Returns a function that runs `tfx-distribute` in a process.
 
     It runs in a folder outside the repository, and fails if a temporary file is left.
@@ -136,7 +135,7 @@ def command(tmp_path: Path, forked: ForkedProcesses) -> Callable[..., Finished]:
                     [sys.executable, *words], cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT
                 )
             else:
-                process = forked.start(words, environment, tmp_path, output)
+                process = forked.ForkedProcesses(importers_folder).start(words, environment, tmp_path, output)
             try:
                 code = process.wait(timeout)
             finally:

@@ -122,8 +122,7 @@ def test_taxi_in_steps_with_cache_and_baseline(installation, command, webhook):
     drift = {"drift": {"fare": 0.1, "payment_type": 0.1}}
     package = installation.package(command, "taxi", data=csv, evaluate=evaluate, validate=drift, notify=notify)
     installation.pipelines.output_file = "tmp"  # as before 2.15
-    # One for each command of the entrypoint.
-    installation.steps.new_processes = ("CsvExampleGen-input", "latest-blessed-model", "Evaluator", "notify")
+    installation.steps.new_processes = ("Evaluator", "notify")
     first = installation.pipelines.run(package, {}, ROOT)
     assert first.cached == []
     assert first.parameters["latest-blessed-model"] == {"uri": f"{ROOT}/no-artifact"}

@@ -1,7 +1,8 @@
-"""Keeps processes that have imported modules, and fork others on request.
+"""Keeps fork servers that have imported modules, for all test processes.
 
-Importing TFX takes 10 CPU seconds. Pytest's main process keeps them, so that all
-parallel test processes share them, and the processes that these start.
+Importing TFX takes 10 CPU seconds. Pytest's main process keeps the servers, which are
+those of the product, so that all parallel test processes share them, and the processes
+that these start.
 """
 
 import contextlib
@@ -9,11 +10,11 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+
+from tfx_distribute.components.fork_client import ForkClient
 
 # Variables that are read when they are needed, and those that TensorFlow sets. With any
 # other environment, there is another process that has imported the modules.
@@ -23,35 +24,22 @@ _OF_TENSORFLOW = "KMP_DUPLICATE_LIB_OK|KMP_INIT_AT_FORK|TF2_BEHAVIOR|TPU_ML_PLAT
 _NOT_READ = re.compile(f"{_READ_LATE}|{_OURS}|{_OF_TENSORFLOW}")
 
 
-def control(folder: Path, modules: Sequence[str], environment: Mapping[str, str]) -> socket.socket:
-    """Returns the socket for requests to a process that has imported modules.
-
-    Args:
-      folder: That of `Importers`.
-      modules: The modules.
-      environment: Environment variables.
-    """
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(folder / "socket"))
-        connection.sendall(json.dumps([[*modules], {**environment}]).encode() + b"\n")
-        _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
-    return socket.socket(fileno=descriptors[0])
-
-
 class Importers:
-    """Starts the processes when somebody asks for them. A context manager.
+    """Starts the servers when somebody asks for them. A context manager.
 
-    A process ends, with all of its forks, when the last copy of its socket is closed.
+    Over its socket, it gets the descriptors of the standard streams of a process, and a
+    request as a line of JSON (`forked.fork`). It answers with lines: the process's id,
+    and its exit code when it has ended.
 
     Args:
-      folder: Folder for logs and a socket.
+      folder: Folder for logs and the socket.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
         self._server = socket.create_server(str(folder / "socket"), family=socket.AF_UNIX)
-        self._controls: dict[tuple[tuple[str, ...], frozenset[tuple[str, str]]], socket.socket] = {}
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._clients: dict[tuple[str, frozenset[tuple[str, str]]], ForkClient] = {}
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     def __enter__(self) -> "Importers":
@@ -62,40 +50,40 @@ class Importers:
         self._server.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._server.close()
-        for each in self._controls.values():
-            each.close()
-        for process in self._processes:
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:  # it still imports, or a killed test has its socket
-                process.kill()
-                process.wait()
+        for client in self._clients.values():
+            client.close()
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):  # the server is shut down
             while True:
                 connection, _ = self._server.accept()
-                with connection, connection.makefile() as lines, contextlib.suppress(BrokenPipeError):  # the client has left
-                    modules, environment = json.loads(lines.readline())
-                    socket.send_fds(connection, [b"."], [self._control(modules, environment).fileno()])
+                threading.Thread(target=self._fork, args=(connection,), daemon=True).start()
 
-    def _control(self, modules: Sequence[str], environment: Mapping[str, str]) -> socket.socket:
+    def _fork(self, connection: socket.socket) -> None:
+        """Forks one process, and reports its end."""
+        with connection, contextlib.suppress(BrokenPipeError):  # the test process has left
+            _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
+            with connection.makefile() as lines:
+                line = lines.readline()
+            request = json.loads(line)
+            reader, writer = os.pipe()  # for its id
+            files = [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in (*descriptors, writer)]
+            client = self._client(request["prepare"], request["environment"])
+            end = client.fork("forked_process:main", [line, *files], {})
+            end.add_done_callback(lambda _: os.close(writer))
+            pid = os.read(reader, 32)
+            for descriptor in (reader, *descriptors):
+                os.close(descriptor)
+            if pid:
+                connection.sendall(pid)
+                connection.sendall(b"%d\n" % end.result())
+
+    def _client(self, prepare: str, environment: Mapping[str, str]) -> ForkClient:
         environment = {name: value for name, value in environment.items() if not _NOT_READ.fullmatch(name)}
-        key = (*modules,), frozenset(environment.items())
-        if key not in self._controls:
-            self._controls[key] = self._start(modules, environment)
-        return self._controls[key]
-
-    def _start(self, modules: Sequence[str], environment: Mapping[str, str]) -> socket.socket:
-        ours, theirs = socket.socketpair()
-        with theirs, (self._folder / f"importer-{len(self._processes)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("fork_main.py")), str(self._folder), *modules],
-                env={**environment, "PATH": os.environ["PATH"], "TMPDIR": str(self._folder)},
-                stdin=theirs,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._processes.append(process)
-        return ours
+        key = prepare, frozenset(environment.items())
+        with self._lock:
+            if key not in self._clients:
+                ours = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(self._folder)}
+                with (self._folder / f"importer-{len(self._clients)}.log").open("wb") as log:
+                    self._clients[key] = ForkClient(prepare, {**environment, **ours}, log)
+            return self._clients[key]

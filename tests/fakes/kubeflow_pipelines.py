@@ -14,7 +14,7 @@ import hashlib
 import json
 import posixpath
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Protocol
@@ -133,7 +133,6 @@ class KubeflowPipelines:
         package: str,
         parameters: Mapping[str, Any],
         pipeline_root: str,
-        enable_caching: bool | None = None,
         scheduled_at: str = "",
     ) -> Run:
         """Runs a compiled pipeline.
@@ -142,7 +141,6 @@ class KubeflowPipelines:
           package: Its two documents, YAML.
           parameters: Values of its parameters.
           pipeline_root: Address that artifacts are written under.
-          enable_caching: As in `kfp`: None for the setting of each step.
           scheduled_at: For which time a recurring run starts it; by default, now.
 
         Raises:
@@ -165,7 +163,6 @@ class KubeflowPipelines:
             of_platform,
             f"{pipeline_root}/{name}/{run_id}",
             [self.metadata.context(PIPELINE, name), self.metadata.context(RUN, run_id)],
-            enable_caching,
             Run(),
         )
         declared = pipeline["root"].get("inputDefinitions", {}).get("parameters", {})
@@ -198,7 +195,6 @@ class _Execution:
     platform: Document  # label of an executor -> its KubernetesExecutorConfig
     root: str
     contexts: list[int]
-    enable_caching: bool | None
     result: Run
 
     def run_dag(self, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
@@ -218,21 +214,15 @@ class _Execution:
     def _run_tasks(self, tasks: Document, component: Document, parameters: Mapping[str, Any]) -> dict[str, Document]:
         artifacts: dict[str, dict[str, Document]] = {}
         produced: dict[str, Document] = {}
-        waiting = dict(tasks)
-        while waiting:
-            ready = [name for name, task in waiting.items() if _needs(task) <= set(artifacts)]
-            if not ready:
-                raise ValueError(f"these wait for each other, or for what is not there: {sorted(waiting)}")
-            for name in sorted(ready):
-                task = waiting.pop(name)
-                inner = self.pipeline["components"][task["componentRef"]["name"]]
-                task_inputs = _resolve_inputs(task, inner, parameters, artifacts, produced, self.constants)
-                try:
-                    artifacts[name], produced[name] = self._run_task(name, task, inner, task_inputs)
-                except StepError:
-                    self.backend.api.set_state(self.run_id, "RUNNING", {name: "FAILED"})
-                    raise
-                self.backend.api.set_state(self.run_id, "RUNNING", {name: "SUCCEEDED"})
+        for name, task in in_order(tasks):
+            inner = self.pipeline["components"][task["componentRef"]["name"]]
+            task_inputs = _resolve_inputs(task, inner, parameters, artifacts, produced, self.constants)
+            try:
+                artifacts[name], produced[name] = self._run_task(name, task, inner, task_inputs)
+            except StepError:
+                self.backend.api.set_state(self.run_id, "RUNNING", {name: "FAILED"})
+                raise
+            self.backend.api.set_state(self.run_id, "RUNNING", {name: "SUCCEEDED"})
         wanted = component["dag"].get("outputs", {}).get("artifacts", {})
         return {
             name: artifacts[selector["producerSubtask"]][selector["outputArtifactKey"]]
@@ -255,7 +245,6 @@ class _Execution:
         pipeline_name = self.pipeline["pipelineInfo"]["name"]
         key = _make_cache_key(pipeline_name, task_inputs, component, executor["container"], claims)
         caches = task.get("cachingOptions", {}).get("enableCache", False)
-        caches = caches if self.enable_caching is None else self.enable_caching
         self.result.steps.append(name)
         if caches and key in self.backend.cache:
             self.result.cached.append(name)
@@ -384,14 +373,53 @@ def _with_defaults(arguments: Mapping[str, Any], declared: Mapping[str, Document
     return values
 
 
+def in_order(tasks: Mapping[str, Document]) -> Iterator[tuple[str, Document]]:
+    """Yields the tasks of a pipeline by name, each after those that it needs."""
+    waiting, ended = dict(tasks), set()
+    while waiting:
+        ready = sorted(name for name, task in waiting.items() if _needs(task) <= ended)
+        if not ready:
+            raise ValueError(f"these wait for each other, or for what is not there: {sorted(waiting)}")
+        for name in ready:
+            yield name, waiting.pop(name)
+            ended.add(name)
+
+
 def _needs(task: Document) -> set[str]:
     inputs = task.get("inputs", {})
-    needed = set(task.get("dependentTasks", ()))
-    for artifact in inputs.get("artifacts", {}).values():
-        needed |= {artifact["taskOutputArtifact"]["producerTask"]} if "taskOutputArtifact" in artifact else set()
-    for parameter in inputs.get("parameters", {}).values():
-        needed |= {parameter["taskOutputParameter"]["producerTask"]} if "taskOutputParameter" in parameter else set()
-    return needed
+    sources = [*inputs.get("artifacts", {}).values(), *inputs.get("parameters", {}).values()]
+    producers = {output["producerTask"] for source in sources for output in source.values() if "producerTask" in output}
+    return producers.union(task.get("dependentTasks", ()))
+
+
+def resolve(
+    task: Document,
+    parameters: Mapping[str, Any],
+    artifacts: Mapping[str, Mapping[str, Document]],
+    produced: Mapping[str, Mapping[str, Any]],
+) -> tuple[Document, dict[str, Document | None]]:
+    """Returns the parameters and the artifacts that a task gets.
+
+    Args:
+      task: The task.
+      parameters: Those of the pipeline.
+      artifacts: Task -> name -> its output artifact.
+      produced: Task -> its output parameters.
+    """
+    values = {}
+    for name, source in task.get("inputs", {}).get("parameters", {}).items():
+        if "componentInputParameter" in source:
+            values[name] = parameters[source["componentInputParameter"]]
+        elif "taskOutputParameter" in source:
+            output = source["taskOutputParameter"]
+            values[name] = produced[output["producerTask"]][output["outputParameterKey"]]
+        else:  # `constant` of KFP, `constantValue` of TFX's compiler for Vertex AI
+            (values[name],) = source["runtimeValue"].values()
+    inputs = {}
+    for name, source in task.get("inputs", {}).get("artifacts", {}).items():
+        output = source["taskOutputArtifact"]
+        inputs[name] = artifacts[output["producerTask"]].get(output["outputArtifactKey"])
+    return values, inputs
 
 
 def _resolve_inputs(
@@ -403,22 +431,10 @@ def _resolve_inputs(
     constants: Mapping[str, str],
 ) -> Document:
     """Returns a task's inputs: `{"parameterValues": ..., "artifacts": ...}`."""
-    values = {}
-    for name, source in task.get("inputs", {}).get("parameters", {}).items():
-        if "runtimeValue" in source:
-            constant = source["runtimeValue"]["constant"]
-            values[name] = constants.get(constant, constant)
-        elif "componentInputParameter" in source:
-            values[name] = parameters[source["componentInputParameter"]]
-        else:
-            output = source["taskOutputParameter"]
-            values[name] = produced[output["producerTask"]][output["outputParameterKey"]]
+    values, input_artifacts = resolve(task, parameters, artifacts, produced)
+    values = {name: constants.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
     declared = component.get("inputDefinitions", {}).get("parameters", {})
-    input_artifacts = {}
-    for name, source in task.get("inputs", {}).get("artifacts", {}).items():
-        output = source["taskOutputArtifact"]
-        input_artifacts[name] = artifacts[output["producerTask"]][output["outputArtifactKey"]]
-    missing = set(component.get("inputDefinitions", {}).get("artifacts", {})) - set(input_artifacts)
+    missing = [name for name in component.get("inputDefinitions", {}).get("artifacts", {}) if not input_artifacts.get(name)]
     if missing:
         raise ValueError(f"input artifacts are not given: {missing}")
     return {"parameterValues": _with_defaults(values, declared), "artifacts": input_artifacts}

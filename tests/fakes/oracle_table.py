@@ -157,8 +157,8 @@ def document(verdicts: dict[str, Verdicts]) -> str:
             ),
             _list(f"`{name}`: {_STRATEGY_NOTES[name]}." for name in STRATEGIES),
             _wrap(
-                "`tests/fakes/oracle.py` measures the kinds and writes this document. Tests measure each kind again with "
-                "one generation of Keras or both, under some of the strategies."
+                "`tests/fakes/oracle.py` measures the kinds and writes this document. Tests measure most kinds again "
+                "with one generation of Keras, under some of the strategies."
             ),
         ]
     ) + "\n"  # fmt: skip

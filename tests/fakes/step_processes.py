@@ -5,18 +5,14 @@ copies of artifacts are in a folder of the run instead of KFP's /gcs, /s3 and /m
 """
 
 import json
-import os
 import shutil
-import subprocess
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from forked import ForkedProcesses
+from forked import ForkedProcesses, run_container
 from kubeflow_pipelines import SCHEMES, Document, Step, StepError
-
-STEP_SECONDS = 280
 
 
 @dataclass
@@ -62,24 +58,10 @@ class StepProcesses:
         return self.folder / "store" / scheme / rest, Path(self.root(pod)) / SCHEMES[scheme] / rest
 
     def _run(self, step: Step) -> str:
-        environment = {**os.environ, **self.environment, "KFP_POD_NAME": step.pod, "KFP_POD_UID": str(uuid.uuid4())}
+        environment = {**self.environment, "KFP_POD_NAME": step.pod, "KFP_POD_UID": str(uuid.uuid4())}
         environment |= {variable["name"]: variable["value"] for variable in step.container.get("env", ())}
-        log = self.folder / f"{step.pod}.log"
-        with log.open("wb") as stream:
-            program, *arguments = step.words
-            if program == "python" and step.name not in self.new_processes:
-                process = self.forked.start(arguments, environment, Path.cwd(), stream)
-            else:
-                process = subprocess.Popen(
-                    step.words, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
-                )
-            try:
-                process.wait(STEP_SECONDS)
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        text = log.read_text(errors="replace")
-        if process.returncode:
+        forked = None if step.name in self.new_processes else self.forked
+        code, text = run_container(step.words, environment, self.folder / f"{step.pod}.log", forked)
+        if code:
             raise StepError(step.name, text)
         return text

@@ -1,26 +1,24 @@
 """Tests that forked processes are like new ones."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from forked import ForkedProcesses
-from importers import Importers
-from running import is_running, wait_until
+from forked import TENSORFLOW, ForkedProcesses
 
 PRINT = """
 import os, sys, tempfile
-print(sys.argv, sys.path[:2], os.getcwd(), sorted(os.environ.items()), tempfile.gettempdir(), sys.stdin.read(), __name__)
+environment = sorted(pair for pair in os.environ.items() if not pair[0].startswith(("KMP", "TF2", "TF_USE", "TPU")))
+print(sys.argv, sys.path, os.getcwd(), environment, tempfile.gettempdir(), sys.stdin.read(), __name__)
 print("error", file=sys.stderr)
 """
 
 
 @pytest.fixture(scope="module")
 def processes(importers_folder):
-    return ForkedProcesses(importers_folder, ["random"])
+    return ForkedProcesses(importers_folder, TENSORFLOW)
 
 
 @pytest.fixture
@@ -68,24 +66,3 @@ def test_ends_as_a_new_process_does(run, code):
 def test_random_numbers_differ(run):
     code = "import random, uuid; print(random.random(), uuid.uuid4())"
     assert run("-c", code)[0] != run("-c", code)[0]
-
-
-def test_is_killed_with_its_session(processes, tmp_path):
-    code = "import os, time\nprint(os.fork() or os.getpid(), flush=True)\ntime.sleep(60)"
-    with (tmp_path / "output").open("wb") as output:
-        process = processes.start(["-c", code], os.environ, tmp_path, output, ends_session=True)
-    wait_until(lambda: len((tmp_path / "output").read_text().split()) == 2)
-    assert (process.poll(), process.returncode) == (None, None)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.1)
-    process.kill()
-    assert process.wait(20) == process.poll() == process.returncode == -signal.SIGKILL
-    process.kill()  # does nothing
-    wait_until(lambda: not any(map(is_running, map(int, (tmp_path / "output").read_text().split()))))
-
-
-def test_ends_with_the_importer(tmp_path):
-    with Importers(tmp_path), (tmp_path / "output").open("wb") as output:
-        process = ForkedProcesses(tmp_path, []).start(["-c", "import time; time.sleep(60)"], os.environ, tmp_path, output)
-        assert is_running(process.pid)
-    wait_until(lambda: not is_running(process.pid))

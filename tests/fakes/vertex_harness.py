@@ -68,7 +68,7 @@ class _Scripts:
         self._script = script
 
     def start(
-        self, arguments: Sequence[str], variables: Mapping[str, str], folder: Path, log: IO[bytes], ends_session: bool
+        self, arguments: Sequence[str], variables: Mapping[str, str], folder: Path, log: IO[bytes]
     ) -> "subprocess.Popen[bytes]":
         """Starts it in a session of its own."""
         return subprocess.Popen(

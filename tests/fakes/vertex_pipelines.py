@@ -15,13 +15,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from forked import ForkedProcesses
+from forked import ForkedProcesses, run_container
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
-from vertex_pools import kill_process, start_process
+from kubeflow_pipelines import in_order, resolve
 
 Document = dict[str, Any]
-TASK_SECONDS = 280.0
 
 
 class TaskError(Exception):
@@ -87,38 +86,21 @@ class _Execution:
 
     def run(self, only: Collection[str]) -> None:
         """Runs the tasks in the order of their dependencies."""
-        waiting = dict(self.spec["root"]["dag"]["tasks"])
-        if only:
-            waiting = {name: task for name, task in waiting.items() if name in only}
-        while waiting:
-            name = min(name for name, task in waiting.items() if _needs(task) <= set(self.result.outputs))
+        tasks = self.spec["root"]["dag"]["tasks"]
+        for name, task in in_order({name: task for name, task in tasks.items() if not only or name in only}):
             self.result.parameters[name] = {}
-            self.result.outputs[name] = self._task(name, waiting.pop(name))
+            self.result.outputs[name] = self._task(name, task)
 
     def _task(self, name: str, task: Document) -> dict[str, Document]:
         component = self.spec["components"][task["componentRef"]["name"]]
         executor = self.executors[component["executorLabel"]]
         if "resolver" in executor:
             return {}
-        inputs = task.get("inputs", {})
-        parameters = {key: self._parameter(source) for key, source in inputs.get("parameters", {}).items()}
-        artifacts = {}
-        for key, source in inputs.get("artifacts", {}).items():
-            output = source["taskOutputArtifact"]
-            artifacts[key] = self.result.outputs[output["producerTask"]].get(output["outputArtifactKey"])
+        parameters, artifacts = resolve(task, self.parameters, self.result.outputs, self.result.parameters)
         attempts = 1 + task.get("retryPolicy", {}).get("maxRetryCount", 0)
         found = {key: {"artifacts": [artifact]} for key, artifact in artifacts.items() if artifact}
         read = {"parameters": parameters, "artifacts": found}
         return self._container(name, component.get("outputDefinitions", {}), executor["container"], read, attempts)
-
-    def _parameter(self, source: Document) -> Document:
-        if "taskOutputParameter" in source:
-            output = source["taskOutputParameter"]
-            return self.result.parameters[output["producerTask"]][output["outputParameterKey"]]
-        if "componentInputParameter" in source:
-            return self.parameters[source["componentInputParameter"]]
-        value: Document = source["runtimeValue"]["constantValue"]
-        return value
 
     def _name(self) -> str:
         return f"projects/1/locations/l/metadataStores/default/artifacts/{next(self.ids)}"
@@ -162,29 +144,14 @@ class _Execution:
         service = self.service
         message = json_format.MessageToJson(json_format.ParseDict(executor_input, pb.ExecutorInput()), indent=None)
         python, *arguments = [argument.replace("{{$}}", message) for argument in command]
-        assert python == "python", command
-        arguments = [str(Path(__file__).with_name("connected.py")), *service.connected.get(name, ()), *arguments]
+        words = [python, str(Path(__file__).with_name("connected.py")), *service.connected.get(name, ()), *arguments]
         variables = {variable["name"]: variable["value"] for variable in container.get("env", ())}
         forked = None if name in service.new_processes else service.forked
-        with (service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log").open("wb") as log:
-            process = start_process(arguments, {**service.environment, **variables}, log, forked)
-            try:
-                process.wait(TASK_SECONDS)
-            finally:
-                kill_process(process)
-        text = Path(log.name).read_text(errors="replace")
+        log = service.folder / f"{name}-{uuid.uuid4().hex[:8]}.log"
+        code, text = run_container(words, {**service.environment, **variables}, log, forked)
         self.result.logs[name] += text
-        if process.returncode:
+        if code:
             raise TaskError(f"{name} failed:\n{text[-6000:]}")
-
-
-def _needs(task: Document) -> set[str]:
-    """Returns the tasks that a task depends on."""
-    inputs = task.get("inputs", {})
-    needed = set(task.get("dependentTasks", ()))
-    needed |= {one["taskOutputArtifact"]["producerTask"] for one in inputs.get("artifacts", {}).values()}
-    parameters = inputs.get("parameters", {}).values()
-    return needed | {one["taskOutputParameter"]["producerTask"] for one in parameters if "taskOutputParameter" in one}
 
 
 def _read_output(file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str, Document], dict[str, Document]]:

@@ -4,16 +4,13 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
-from forked import ForkedProcess, ForkedProcesses
+from forked import ForkedProcesses, Process, kill_container, start_container
 from google.cloud.aiplatform_v1 import types
 from running import free_ports
 
@@ -21,7 +18,6 @@ POLL_SECONDS = 0.03
 REDUCTION_SERVER = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
 ROLES = ("chief", "worker", "ps")  # of the worker pools, in TF_CONFIG
 
-Process = subprocess.Popen[bytes] | ForkedProcess
 Forked = ForkedProcesses | None
 Report = Callable[[str, str], None]
 
@@ -109,10 +105,9 @@ class PoolJob(threading.Thread):
             return
         variables = {variable.name: variable.value for variable in container.env}
         environment = {**self._options.environment, **self._variables[replica], **variables}
-        python, *arguments = [*container.command, *container.args]
-        assert python == "python", "the images of this package have Python"
         with (self._folder / f"{replica}.log").open("ab") as log:
-            self.processes[replica] = start_process(arguments, environment, log, self._forked)
+            words = [*container.command, *container.args]
+            self.processes[replica] = start_container(words, environment, log, self._forked)
 
     def _end_all(self) -> None:
         """Ends all processes: with SIGTERM, and after a while with SIGKILL."""
@@ -124,32 +119,9 @@ class PoolJob(threading.Thread):
         while time.monotonic() < deadline and any(process.poll() is None for process in self.processes.values()):
             time.sleep(POLL_SECONDS)
         for process in self.processes.values():
-            kill_process(process)
+            kill_container(process)
         self.processes.clear()
 
 
 def _role(replica: str) -> str:
     return ROLES[int(replica.removeprefix("workerpool")[0])]
-
-
-def start_process(arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], forked: Forked) -> Process:
-    """Runs `python ARGUMENTS` in a session of its own, in the folder of its output."""
-    variables, folder = {**os.environ, **environment}, Path(log.name).parent
-    if forked:
-        return forked.start(arguments, variables, folder, log, ends_session=True)
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        env=variables,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-
-
-def kill_process(process: Process) -> None:
-    """Kills all processes of a container: none outlives the first."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(10)

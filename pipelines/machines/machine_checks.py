@@ -1,24 +1,10 @@
-"""Checks the machines of a pipeline file. Imports no TensorFlow."""
+"""Checks the machines that train. Imports no TensorFlow."""
 
-from collections.abc import Mapping
-
-from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import TRAINER, MachineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution
-
-
-def check_all(resources: Mapping[str, MachineSpec], platform: accelerators.Platform) -> None:
-    """Checks that a platform has all machines of a pipeline file.
-
-    The message of the ConfigurationError begins with the setting's name.
-    """
-    for name, machine in resources.items():
-        try:
-            accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"resources.{name}.{error}") from error
 
 
 def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
@@ -27,21 +13,11 @@ def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
     The platform has to have the machine, and `distribution` the name of a strategy. The
     message of the ConfigurationError begins with the setting's name.
     """
-    devices = 0
-    if machine.accelerator:
-        devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
-    if is_tpu(machine) != (distribution.strategy == "tpu"):
+    devices = accelerators.count_devices(machine)
+    if accelerators.is_tpu(machine) != (distribution.strategy == "tpu"):
         raise ConfigurationError(
             f"resources.Trainer.accelerator: strategy {distribution.strategy} does not train on "
             f"{machine.accelerator or 'a CPU'}; write strategy: tpu with a TPU, and with nothing else"
-        )
-    if (
-        is_tpu(machine)
-        and accelerators.count_hosts(str(machine.accelerator), machine.accelerator_count, machine.topology) > 1
-    ):
-        raise ConfigurationError(
-            f"resources.Trainer.topology: {machine.topology} is several machines, and the strategy tpu trains on one here; "
-            "write a smaller topology"
         )
     requested = distribution.accelerator_count
     if distribution.accelerator_type == "gpu" and not devices:
@@ -62,9 +38,7 @@ def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> li
 
     Returns one warning, or none, of a machine that `check_trainer` accepts.
     """
-    if not machine.accelerator:
-        return []
-    devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+    devices = accelerators.count_devices(machine)
     used = strategy_table.devices_per_process(distribution)
     if distribution.accelerator_type == "cpu":
         used = 0
@@ -80,10 +54,3 @@ def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> li
         f"resources.{TRAINER}: a machine has {devices} {machine.accelerator}, and a training process under strategy "
         f"{distribution.strategy} uses {used or 'none'} of them; {instead}"
     ]
-
-
-def is_tpu(machine: MachineSpec) -> bool:
-    """Returns True if a machine has a TPU."""
-    return (
-        machine.accelerator is not None and accelerators.get_resource_name(machine.accelerator) == accelerators.TPU_RESOURCE
-    )

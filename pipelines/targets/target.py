@@ -227,13 +227,10 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     def count_devices(self) -> int:
         """Returns the number of accelerators of the Trainer's machine; 1 for none."""
-        from tfx_distribute.components.launchers import accelerators
+        from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
-        machine = machine_of(self.spec.resources, TRAINER)
-        if not machine.accelerator:
-            return 1
-        return accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+        return accelerators.count_devices(machine_of(self.spec.resources, TRAINER)) or 1
 
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline. Values of its parameters become their defaults."""

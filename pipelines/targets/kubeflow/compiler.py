@@ -16,12 +16,13 @@ from tfx.orchestration import pipeline as tfx_pipeline
 from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.kubeflow import exit_step, pods, trainer_settings
-from tfx_distribute.pipelines.targets.kubeflow.machines import Document, make_machine
+from tfx_distribute.pipelines.targets.kubeflow.machines import Document, make_grace
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.target import Package
 
@@ -67,6 +68,7 @@ def compile_pipeline(
     have their own. `default` of `resources` is the machine of all other components, and
     `Trainer` that of Trainers without their own, and of Tuners.
     """
+    accelerators.check_all(resources, settings.platform)
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(trainer_settings.launcher, name, resources, settings)
     checkpoint_dir = trainer_settings.checkpoint_dir(name, settings)
@@ -100,8 +102,7 @@ def compile_pipeline(
         exit_step.add(compiled, spec, spec.notify, settings)
     # Steps that are not components: they resolve input files and the latest blessed
     # model, and send notifications.
-    default_machine = make_machine(resources.get(DEFAULT, MachineSpec()), settings.platform)
-    other = pods.make_executor_config(default_machine, settings, settings.labels)
+    other = pods.make_executor_config(resources.get(DEFAULT, MachineSpec()), settings, settings.labels)
     configs = {
         label: steps[name].config if (name := label.removesuffix(pipeline_ir.EXECUTOR)) in steps else other
         for label, executor in compiled["deploymentSpec"]["executors"].items()
@@ -137,11 +138,10 @@ def _step(
 ) -> _Step:
     trains = isinstance(component, targets_compiler.TRAINING)
     own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
-    machine_spec = own_spec or resources.get(DEFAULT, MachineSpec())
-    machine = make_machine(machine_spec, settings.platform)
+    machine = own_spec or resources.get(DEFAULT, MachineSpec())
     queue = {QUEUE_LABEL: settings.queue} if settings.queue and trains and trains_in_step else {}
     config = pods.make_executor_config(machine, settings, {**settings.labels, **queue})
-    return _Step(pods.make_resource_spec(machine), config, machine_spec.spot, machine.grace)
+    return _Step(pods.make_resource_spec(machine), config, machine.spot, make_grace(machine))
 
 
 def _drivers(components: Mapping[str, base_node.BaseNode]) -> dict[str, str]:

@@ -3,9 +3,11 @@
 The launcher completes the template with what is known only in the Trainer's step.
 """
 
-from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
-from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine
+from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.targets.kubeflow import machines
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 from tfx_distribute.trainer_module.reporting import metrics_server, process_log
@@ -17,7 +19,7 @@ NO_SIDECAR = {"sidecar.istio.io/inject": "false"}
 NO_PRIVILEGES: Document = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
+def make_pod_template(machine: MachineSpec, target: KubeflowSettings) -> Document:
     """Returns the pod template of a training process, without its command.
 
     The container has the name that the Training Operator requires.
@@ -27,15 +29,13 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     for position, volume in enumerate(target.volumes):
         volumes.append({"name": f"volume-{position}", "persistentVolumeClaim": {"claimName": volume.claim}})
         mounts.append({"name": f"volume-{position}", "mountPath": volume.mount_path})
-    if machine.shared_memory is not None:
-        size = {"sizeLimit": machine.shared_memory} if machine.shared_memory else {}
-        volumes.append({"name": SHARED_MEMORY, "emptyDir": {"medium": "Memory", **size}})
+    if shared_memory := machines.make_shared_memory(machine):
+        volumes.append({"name": SHARED_MEMORY, "emptyDir": shared_memory})
         mounts.append({"name": SHARED_MEMORY, "mountPath": "/dev/shm"})  # noqa: S108
     values: dict[str, str] = {}
-    for resource, count in machine.limits.items():
-        if resource.startswith(accelerators.GPU_RESOURCE_PREFIX):
-            values[REQUESTED_GPUS] = count
-    values |= machine.grace
+    if machine.accelerator and not accelerators.is_tpu(machine):
+        values[REQUESTED_GPUS] = str(accelerators.count_devices(machine))
+    values |= machines.make_grace(machine)
     if target.log_format != "text":
         values[process_log.FORMAT_VARIABLE] = target.log_format
     annotations = dict(NO_SIDECAR)
@@ -57,8 +57,8 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     environment += [{"name": variable, "value": value} for variable, value in values.items()]
     if environment:
         container["env"] = environment
-    if machine.limits:
-        container["resources"] = {"limits": dict(machine.limits)}
+    if limits := machines.make_limits(machine):
+        container["resources"] = {"limits": limits}
     if mounts:
         container["volumeMounts"] = mounts
     # Its user is that of the step that starts the training: both exchange files.
@@ -73,10 +73,10 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     spec: Document = {"containers": [container], "securityContext": security}
     if volumes:
         spec["volumes"] = volumes
-    if machine.node_selector:
-        spec["nodeSelector"] = dict(machine.node_selector)
-    if machine.tolerations:
-        spec["tolerations"] = [dict(toleration) for toleration in machine.tolerations]
+    if node_selector := machines.make_node_selector(machine):
+        spec["nodeSelector"] = node_selector
+    if tolerations := machines.make_tolerations(machine):
+        spec["tolerations"] = tolerations
     if target.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in target.image_pull_secrets]
     if target.service_account:

@@ -9,12 +9,13 @@ github.com/kubeflow/pipelines). `pod_template` makes those of a training.
 
 from collections.abc import Mapping
 
-from tfx_distribute.pipelines.spec.machines import number
-from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, Machine
+from tfx_distribute.pipelines.spec.machines import MachineSpec, number
+from tfx_distribute.pipelines.targets.kubeflow import machines
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
 
-def make_resource_spec(machine: Machine) -> Document:
+def make_resource_spec(machine: MachineSpec) -> Document:
     """Returns the resources of a step, in both current and older fields.
 
     The backend reads the current fields first.
@@ -22,28 +23,25 @@ def make_resource_spec(machine: Machine) -> Document:
     The accelerator's type is the name of a Kubernetes resource, not Vertex AI's name.
     """
     spec: Document = {}
-    if "cpu" in machine.limits:
-        spec |= {"resourceCpuLimit": machine.limits["cpu"], "cpuLimit": float(number(machine.limits["cpu"]))}
-    if "memory" in machine.limits:
-        gigabytes = float(number(machine.limits["memory"]) / 10**9)
-        spec |= {"resourceMemoryLimit": machine.limits["memory"], "memoryLimit": gigabytes}
-    for name, count in machine.limits.items():
+    if machine.cpu:
+        spec |= {"resourceCpuLimit": machine.cpu, "cpuLimit": float(number(machine.cpu))}
+    if machine.memory:
+        spec |= {"resourceMemoryLimit": machine.memory, "memoryLimit": float(number(machine.memory) / 10**9)}
+    for name, count in machines.make_limits(machine).items():
         if "/" in name:
             spec["accelerator"] = {"resourceType": name, "resourceCount": count, "type": name, "count": int(count)}
     return spec
 
 
-def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
+def make_executor_config(machine: MachineSpec, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
     """Returns a step's entry in the platform spec; its pod gets `labels`."""
     config: Document = {}
-    if machine.node_selector:
-        config["nodeSelector"] = {"labels": dict(machine.node_selector)}
-    if machine.tolerations:
-        config["tolerations"] = [dict(toleration) for toleration in machine.tolerations]
-    if machine.shared_memory is not None:
-        size = {"sizeLimit": machine.shared_memory} if machine.shared_memory else {}
-        mount = {"volumeName": SHARED_MEMORY, "mountPath": "/dev/shm", "medium": "Memory", **size}  # noqa: S108
-        config["emptyDirMounts"] = [mount]
+    if node_selector := machines.make_node_selector(machine):
+        config["nodeSelector"] = {"labels": node_selector}
+    if tolerations := machines.make_tolerations(machine):
+        config["tolerations"] = tolerations
+    if shared_memory := machines.make_shared_memory(machine):
+        config["emptyDirMounts"] = [{"volumeName": SHARED_MEMORY, "mountPath": "/dev/shm", **shared_memory}]  # noqa: S108
     if target.volumes:
         config["pvcMount"] = [
             {"mountPath": volume.mount_path, "pvcNameParameter": _make_constant(volume.claim), "constant": volume.claim}

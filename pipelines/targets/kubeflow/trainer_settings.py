@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
-from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
 from tfx_distribute.pipelines.targets.kubeflow.pod_template import make_pod_template
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
@@ -19,12 +18,10 @@ def launcher(
 
     `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
-    worker = make_machine(machine_of(resources, trainer), settings.platform)
-    server = make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
     return KubernetesSettings(
         name=name,
-        worker=make_pod_template(worker, settings),
-        parameter_server=make_pod_template(server, settings),
+        worker=make_pod_template(machine_of(resources, trainer), settings),
+        parameter_server=make_pod_template(machine_of(resources, PARAMETER_SERVER), settings),
         training=settings.training,
         training_dir=settings.training_dir,
         labels=settings.labels,

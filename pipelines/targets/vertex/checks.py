@@ -4,7 +4,7 @@ Only mistakes that the service cannot see are refused here: settings without eff
 settings that contradict each other.
 """
 
-from tfx_distribute.pipelines.machines import machine_checks
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
@@ -31,7 +31,7 @@ def _check_machines(spec: PipelineSpec, settings: VertexSettings) -> None:
     """Checks that the machines suit the strategy, each other and the settings."""
     distribution, resources = spec.trainer.parameters.distribution, spec.resources
     worker, parameter_server = machine_of(resources, TRAINER), machine_of(resources, PARAMETER_SERVER)
-    machine_checks.check_all(resources, "vertex")
+    accelerators.check_all(resources, "vertex")
     for name, machine in resources.items():
         if name not in (TRAINER, PARAMETER_SERVER):
             check_step(name, machine)

@@ -12,7 +12,7 @@ from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfx_distribute.components.example_gen.names import WINDOW
-from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
@@ -36,6 +36,7 @@ def compile_pipeline(
     have their own. `default` of `resources` is the machine of all other components, and
     `Trainer` that of Trainers without their own, and of Tuners.
     """
+    accelerators.check_all(resources, "vertex")
     name = pipeline.pipeline_info.pipeline_name
     make_launcher = functools.partial(vertex_machines.launcher_settings, name, resources, settings)
     checkpoint_dir = vertex_machines.checkpoint_dir(name, settings)
@@ -76,7 +77,6 @@ def _resources(
     """Returns the ResourceSpec of a component's step; empty for none."""
     own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
-    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
     checks.check_step(targets_compiler.name_of_machine(component, resources) if own_spec else DEFAULT, machine)
     return vertex_machines.make_resource_spec(machine)
 

@@ -7,9 +7,8 @@ worker pool names its machine type.
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
-from tfx_distribute.pipelines.machines import machine_checks
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -96,7 +95,7 @@ def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = 
 
     `settings` are those of all training machines, if the machine is one of them.
     """
-    if machine_checks.is_tpu(machine):
+    if accelerators.is_tpu(machine):
         return f"TPU ({machine.accelerator})"
     lacks = [name for name in ("machine_type", "spot") if getattr(machine, name)]
     lacks += [name for name in _POOLS_ONLY if settings and getattr(settings, name) is not None]
@@ -105,13 +104,17 @@ def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = 
 
 def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> dict[str, Any]:
     """Returns Vertex AI's MachineSpec of a worker pool."""
-    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex", machine.spot)
-    spec: dict[str, Any] = {"machine_type": machine.machine_type}
-    if machine.accelerator:
-        device = (machine.accelerator, machine.accelerator_count, machine.topology)
-        spec |= accelerators.make_machine_spec(*device, machine.machine_type)
-    elif not machine.machine_type:
-        spec["machine_type"] = _find_machine_type(machine)
+    name, count = machine.accelerator or "", accelerators.count_devices(machine)
+    spec: dict[str, Any]
+    if accelerators.is_tpu(machine):
+        spec = {"machine_type": accelerators.TPUS[name][machine.topology], "tpu_topology": machine.topology}
+    elif name:
+        spec = {"machine_type": accelerators.GPUS[name][count]}
+        spec |= {"accelerator_type": accelerator_type(name), "accelerator_count": count}
+    else:
+        spec = {"machine_type": machine.machine_type or _find_machine_type(machine)}
+    if machine.machine_type:
+        spec["machine_type"] = machine.machine_type
     if reservation is not None:
         spec["reservation_affinity"] = {
             "reservation_affinity_type": "SPECIFIC_RESERVATION",
@@ -129,9 +132,14 @@ def make_resource_spec(machine: MachineSpec) -> dict[str, Any]:
     if machine.memory:
         spec["memoryLimit"] = round(_gibibytes_with_agents(machine) * 2**30 / 1e9, 2)
     if machine.accelerator:
-        devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count)
-        spec["accelerator"] = {"type": accelerators.ACCELERATORS[machine.accelerator].vertex_type, "count": str(devices)}
+        devices = accelerators.count_devices(machine)
+        spec["accelerator"] = {"type": accelerator_type(machine.accelerator), "count": str(devices)}
     return spec
+
+
+def accelerator_type(gpu: str) -> str:
+    """Returns Vertex AI's name of a GPU."""
+    return gpu.upper().replace("-", "_")
 
 
 def _find_machine_type(machine: MachineSpec) -> str:

@@ -41,7 +41,7 @@ REFUSED = {
         {},
         {"resources": {"Transform": {"accelerator": "nvidia-l5"}}},
         (),
-        "resources.Transform.accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'",
+        "resources.Transform.accelerator: vertex has no 'nvidia-l5'; it has ",
     ),
     "parameter servers that are no spot machines": (
         {},

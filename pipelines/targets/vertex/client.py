@@ -134,15 +134,11 @@ def make_job(
 ) -> dict[str, Any]:
     """Returns a compiled PipelineJob with the settings of a run, JSON.
 
-    Parameters that are not in `arguments` take their defaults; a name that the pipeline
-    does not have raises a ConfigurationError. A `display_name` of None is the
-    pipeline's name. `labels` are added to those of the target.
+    Parameters that are not in `arguments` take their defaults. A `display_name` of None
+    is the pipeline's name. `labels` are added to those of the target.
     """
     arguments, job = arguments or {}, json.loads(document)
     declared = job["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
-    for name in arguments:
-        if name not in declared:
-            raise ConfigurationError(f"{name}: the pipeline has no such parameter; it has {', '.join(sorted(declared))}")
     values = {name: {_VALUES[declared[name]["type"]]: value} for name, value in arguments.items()}
     config = job["runtimeConfig"]
     job["displayName"] = display_name or job["displayName"]

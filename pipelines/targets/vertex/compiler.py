@@ -17,7 +17,6 @@ from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.target import Package
-from tfx_distribute.pipelines.targets.vertex import checks
 from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
@@ -77,7 +76,7 @@ def _resources(
     """Returns the ResourceSpec of a component's step; empty for none."""
     own_spec = targets_compiler.machine_of_step(component, resources, trains_in_step)
     machine = own_spec or resources.get(DEFAULT) or MachineSpec()
-    checks.check_step(targets_compiler.name_of_machine(component, resources) if own_spec else DEFAULT, machine)
+    vertex_machines.check_step(targets_compiler.name_of_machine(component, resources) if own_spec else DEFAULT, machine)
     return vertex_machines.make_resource_spec(machine)
 
 

@@ -25,14 +25,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     name = "vertex"
     title = "Vertex AI"
     suffix = ".json"
-    setting_options = ("project", "region", "network", "encryption_spec_key_name", "service_account", "pipeline_root")
+    setting_options = ("project", "region", "service_account", "pipeline_root")
     compile_options = (
         click.Option(["--project"], help="Vertex AI: Google Cloud project; default targets.vertex.project."),
         click.Option(["--region"], help="Vertex AI: Google Cloud region; default targets.vertex.region."),
     )
     submit_options = (
-        click.Option(["--network"], help="Vertex AI: network to peer with, projects/NUMBER/global/networks/NAME."),
-        click.Option(["--encryption-spec-key-name"], help="Vertex AI: Cloud KMS key that encrypts everything stored."),
         click.Option(["--job-id"], help="Vertex AI: id of the job; default the pipeline's name and the time."),
         click.Option(
             ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
@@ -61,9 +59,27 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
     def check(self, settings: "VertexSettings") -> None:
         """Checks the settings and the machines."""
-        from tfx_distribute.pipelines.targets.vertex import checks
+        from tfx_distribute.pipelines.machines import accelerators
+        from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, machine_of
+        from tfx_distribute.pipelines.targets.vertex import machines
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+        from tfx_distribute.trainer_module.job import strategy_table
 
-        checks.check(self.spec, settings)
+        spec = self.spec
+        for setting in ("project", "region"):
+            if getattr(settings, setting) is None:
+                raise ConfigurationError(
+                    f"targets.vertex.{setting}: is missing; write it, or give --{setting} with the command"
+                )
+        accelerators.check_all(spec.resources, "vertex")
+        for name, machine in spec.resources.items():
+            if name not in (TRAINER, PARAMETER_SERVER):
+                machines.check_step(name, machine)
+        if settings.training == "step":
+            if reason := machines.unsupported_in_step(machine_of(spec.resources, TRAINER), settings):
+                raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
+            strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "a step")
+        machines.launcher_settings(spec.name, spec.resources, settings)  # raises if there is no such machine
 
     def check_address(self, setting: str, path: str, settings: "VertexSettings") -> None:
         """Checks that other machines can reach a path."""
@@ -113,8 +129,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
         """Runs the pipeline once, or with the option `cron` on a schedule."""
+        from google.cloud.aiplatform_v1.types import CustomJob
+
+        from tfx_distribute.components.launchers.vertex import service
         from tfx_distribute.pipelines.targets.vertex import client
 
+        service.parse(CustomJob, self.launches() or {})  # raises if the API has no such fields
         job = client.make_job(
             package.to_text(),
             self.settings,

@@ -5,6 +5,7 @@ The real SDK talks to a stand-in of the service.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from compiled_for_vertex import TARGET as SETTINGS
+from compiled_for_vertex import project
 from google.cloud.aiplatform_v1.types import PipelineTaskDetail
 from google.rpc import status_pb2
 from vertex_api import VertexApi
@@ -137,16 +140,16 @@ def test_what_is_refused(api, runs, code, message):
         runs.submit(JOB)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"epoch": 3}, "epoch: the pipeline has no such parameter; it has epochs"),
-        ({"epochs": "three"}, "the SDK of Vertex AI refuses: .*three"),
-    ],
-)
-def test_wrong_parameters(api, runs, values, message):
-    with pytest.raises(ConfigurationError, match=message):
-        runs.submit(make_job(json.dumps(DOCUMENT), TARGET, values))
+def test_wrong_parameters(api, runs):
+    with pytest.raises(ConfigurationError, match=r"the SDK of Vertex AI refuses: .*three"):
+        runs.submit(make_job(json.dumps(DOCUMENT), TARGET, {"epochs": "three"}))
+    assert not api.all("pipelineJobs")
+
+
+def test_wrong_words_of_the_api_are_refused_before_a_run(api, tmp_path):
+    file = project(tmp_path, "digits", targets={"vertex": {**SETTINGS, "worker_pool": {"disc_spec": {}}}})
+    result = command("submit", file, "-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
+    assert re.search("the SDK of Vertex AI refuses: .*disc_spec", result.output)
     assert not api.all("pipelineJobs")
 
 

@@ -3,15 +3,20 @@
 import collections
 import contextlib
 import time
+from typing import TYPE_CHECKING
 
 from absl import logging
-from kubernetes import client
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.client import LAST_LINES, JobClient
+from tfx_distribute.components.launchers.kubernetes.pods import LAST_LINES
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.reporting.progress import Progress
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+    from tfx_distribute.components.launchers.kubernetes.client import JobClient
 
 
 class ChiefLog:
@@ -26,7 +31,7 @@ class ChiefLog:
         self._progress_log = ProgressLog()
         self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
-    def read(self, jobs: JobClient, pod: client.V1Pod) -> None:
+    def read(self, jobs: "JobClient", pod: "client.V1Pod") -> None:
         """Passes on the lines that are new."""
         uid, now = pod.metadata.uid, time.monotonic()
         since = int(now - self._read_at[uid]) + timeouts.CLOCK_SECONDS if uid in self._read_at else None

@@ -22,7 +22,6 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-LAST_LINES = 20  # of a container's log
 _KUEUE, _JOB_UID_LABEL = "kueue.x-k8s.io", "kueue.x-k8s.io/job-uid"
 _NO_PERMISSION = re.compile(r"cannot \w+ resource")
 _PERMISSION_REMEDY = "apply docs/trainer-role.yaml (docs/kubeflow.md), or name another targets.kubeflow.service_account"
@@ -175,8 +174,8 @@ class JobClient:
 
         return self._explaining("list workloads", request)
 
-    def read_log(self, pod: str, container: str = CONTAINER, **options: Any) -> list[str] | None:
-        """Returns lines of a container, each with its time; None if unreadable now.
+    def read_log(self, pod: str, **options: Any) -> list[str] | None:
+        """Returns what a pod printed, each line with its time; None if unreadable now.
 
         `options` are arguments of `read_namespaced_pod_log` that are not None, such as
         `tail_lines`.
@@ -185,7 +184,7 @@ class JobClient:
             answer = self._core.read_namespaced_pod_log(
                 pod,
                 self.namespace,
-                container=container,
+                container=CONTAINER,
                 timestamps=True,
                 _preload_content=False,
                 _request_timeout=timeouts.REQUEST_SECONDS,

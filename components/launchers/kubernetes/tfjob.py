@@ -4,12 +4,12 @@ Sources: release 1.9 of the Training Operator and
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.pod_template import Document
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
@@ -35,16 +35,12 @@ class TFJob(JobKind):
     success, used_up = "Succeeded", ""
     install = "install Kubeflow's Training Operator 1.9"
 
-    def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
+    def make_spec(self, training: Training, templates: Mapping[str, Document]) -> Document:
         """Makes the spec of a TFJob; see `JobKind`."""
         roles = replicas_of_roles(training.distribution)
         # The end of any pod ends the TFJob, which the launcher starts again.
         replicas = {
-            REPLICA_TYPES[role]: {
-                "replicas": count,
-                "restartPolicy": "Never",
-                "template": complete_pod_template(role, training, settings, step),
-            }
+            REPLICA_TYPES[role]: {"replicas": count, "restartPolicy": "Never", "template": templates[role]}
             for role, count in roles.items()
         }
         policy = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": timeouts.KEPT_SECONDS}

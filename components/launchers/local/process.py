@@ -1,33 +1,18 @@
-"""Starts, follows and ends the processes of a local training cluster."""
+"""Starts a process of a local training cluster, and reads what it reports."""
 
 import contextlib
-import os
-import re
 import signal
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent import futures
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.launcher import State
 from tfx_distribute.components.launchers.local import log_tail
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.restarts import Failure
-from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ERROR_FILE_VARIABLE, WORKER, ClusterTask
-from tfx_distribute.trainer_module.liveness import exit_codes, failure_report, termination
-from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, REPORT_SECONDS, Progress
-
-# Exit codes usually caused by another process's failure, and for how many seconds to
-# wait for the end of that one.
-SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: timeouts.SAVE_SECONDS, -signal.SIGABRT: 3.0}
-
-_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_MAX_LENGTH = 160  # of a line that a `run_fn` has printed
-
-ProgressListener = Callable[[ClusterTask, Progress], None]
+from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
+from tfx_distribute.trainer_module.liveness import exit_codes, failure_report
+from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
 
 
 @dataclass
@@ -125,147 +110,3 @@ class Process:
             + [f"  {line}" for line in log_tail.last_lines(self.log)]
         )
         return Failure(message, is_final)
-
-
-class Processes:
-    """All processes of one attempt.
-
-    A process without a sign of life for `silent_limit` seconds is killed. `may_restart`
-    is called when a worker that is a server has died, and returns True to start it
-    again.
-    """
-
-    def __init__(
-        self,
-        server: ForkServer,
-        processes: list[Process],
-        on_progress: ProgressListener,
-        silent_limit: float,
-        may_restart: Callable[[Failure], bool] = lambda failure: False,
-    ):
-        self._server = server
-        self._all = processes
-        self._training = [process for process in processes if not process.is_server]
-        self._on_progress = on_progress
-        self._silent_limit = silent_limit
-        self._may_restart = may_restart
-        self._shown_at = 0.0
-        self._deadline: float | None = None  # for the ends of others, after one has failed
-
-    def start(self) -> None:
-        """Starts all of them."""
-        for process in self._all:
-            process.start(self._server)
-
-    def state(self) -> State:
-        """Passes on progress for a moment, and returns the state of the training.
-
-        It has succeeded when all processes have that are not servers. After a failure,
-        or a success, some may still be running.
-
-        Raises:
-          TrainingError: The fork server has ended.
-        """
-        self._wait()
-        self._pass_on()
-        failed = [process for process in self._all if process.status]
-        for process in failed:
-            self._handle_end(process, is_alone=len(failed) == 1)
-        if self._deadline is not None and (time.monotonic() >= self._deadline or self._have_saved()):
-            return State("failed", failure=self._find_cause())
-        if any(process.status is None for process in self._all if not process.is_server):
-            return State("running")
-        failure = self._find_cause()
-        return State("failed" if failure else "succeeded", failure=failure)
-
-    def _handle_end(self, process: Process, is_alone: bool) -> None:
-        """Starts a failed process again, or sets a deadline for the others."""
-        status = process.status or 0
-        # The coordinator continues without it, and gives it work once it is back.
-        is_replaceable = process.is_server and process.task.role == WORKER and is_alone and self._deadline is None
-        if is_replaceable and not process.failure().is_final and self._may_restart(process.failure()):
-            process.start(self._server)
-        elif self._deadline is None or status not in SECONDARY_EXIT_GRACE:
-            self._deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(status, 0.0)
-
-    def _find_cause(self) -> Failure | None:
-        """Returns the failure of the process that failed first; None if none has."""
-        failures = [(process.status, process.failure()) for process in self._all if process.status]
-        # The others only lost it.
-        failures.sort(key=lambda item: (not item[1].is_final, item[0] in SECONDARY_EXIT_GRACE))
-        return failures[0][1] if failures else None
-
-    def _have_saved(self) -> bool:
-        """Returns True if one was asked to stop, and all that may save have ended."""
-        is_preempted = any(process.status == exit_codes.PREEMPTED for process in self._all)
-        return is_preempted and all(process.status is not None for process in self._training)
-
-    def save_and_end(self) -> None:
-        """Ends all processes, after they have had time to save."""
-        try:
-            self._signal(self._training, signal.SIGTERM, termination.launcher_seconds(os.environ))
-        finally:  # also after a second Ctrl-C, which ends the wait
-            self.end()
-
-    def end(self) -> None:
-        """Ends what still runs: first with SIGTERM, then with SIGKILL."""
-        self._signal(self._all, signal.SIGTERM, timeouts.TERM_SECONDS)
-        self.kill()
-
-    def kill(self) -> None:
-        """Kills what still runs: a cluster that lost a process cannot save any more."""
-        self._signal(self._all, signal.SIGKILL, timeouts.TERM_SECONDS)
-
-    def _signal(self, processes: list[Process], number: int, timeout: float) -> None:
-        """Sends a signal to processes, and waits for their end until time is up."""
-        deadline = time.monotonic() + timeout
-        try:
-            self._send(processes, number)
-            while any(process.status is None for process in processes) and time.monotonic() < deadline:
-                self._wait()
-                self._pass_on()
-        except TrainingError:
-            pass  # the server has ended, and its processes with it
-
-    def _send(self, processes: list[Process], number: int) -> None:
-        """Sends a signal to those of the processes that are running."""
-        for process in processes:
-            if process.end and process.status is None:
-                self._server.signal(process.end, number)
-
-    def _pass_on(self) -> None:
-        """Passes on new reports, and kills processes that hang."""
-        for process in self._all:
-            for progress in process.new_progress():
-                if not progress.stalled_secs:
-                    self._on_progress(process.task, progress)
-                    continue
-                words = (
-                    f"waiting for {process.task}, which has been in {progress.activity} for {progress.stalled_secs:.0f} s"
-                )
-                chief = next((each.progress for each in self._all if each.task == CHIEF_TASK), None) or Progress("start")
-                self._on_progress(CHIEF_TASK, replace(chief, activity="", stalled_secs=0.0, message=words))
-        now = time.monotonic()
-        self._show_printed(now)
-        for process in self._all:
-            if process.end and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
-                process.silent_seconds = process.silent_seconds or silent
-                self._server.signal(process.end, signal.SIGKILL)
-
-    def _show_printed(self, now: float) -> None:
-        """Passes on the last line of a `run_fn`: nothing else is known of it."""
-        chief = next((each for each in self._all if each.task == CHIEF_TASK), None)
-        is_due = now - self._shown_at >= REPORT_SECONDS
-        if is_due and chief and chief.progress and chief.progress.phase == "run_fn":
-            self._shown_at = now
-            if lines := log_tail.last_lines(chief.log):
-                line = _COLORS.sub("", lines[-1]).strip()[:_MAX_LENGTH]
-                self._on_progress(CHIEF_TASK, replace(chief.progress, activity=line))
-
-    def _wait(self) -> None:
-        """Waits a moment for the end of a process."""
-        running = {process.end: process for process in self._all if process.end and process.status is None}
-        ended, _ = futures.wait(running, timeouts.POLL_SECONDS, futures.FIRST_COMPLETED)
-        self._server.check()
-        for end in ended:
-            running[end].status = end.result()

@@ -1,7 +1,6 @@
 """Submits compiled pipelines to Vertex AI; follows, lists and cancels their runs."""
 
 import contextlib
-import json
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -25,15 +24,13 @@ from tfx_distribute.pipelines.targets.target import Submitted
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
-_VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
-
 
 class VertexRuns(RemoteRuns):
     """The pipeline jobs of a project in a region.
 
     ```python
     runs = VertexRuns("example-project", "europe-west4")
-    succeeded = runs.follow(runs.submit(make_job(document, settings)).id, print)
+    succeeded = runs.follow(runs.submit(make_job(package.pipeline, settings)).id, print)
     ```
 
     None for `project` is that of the credentials, for `region` the SDK's default.
@@ -125,36 +122,26 @@ def _explaining_errors() -> Iterator[None]:
 
 
 def make_job(
-    document: str,
+    document: Mapping[str, Any],
     target: VertexSettings,
-    arguments: Mapping[str, Any] | None = None,
-    *,
     display_name: str | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Returns a compiled PipelineJob with the settings of a run, JSON.
 
-    Parameters that are not in `arguments` take their defaults. A `display_name` of None
-    is the pipeline's name. `labels` are added to those of the target.
+    A `display_name` of None is the pipeline's name. `labels` are added to those of the
+    compiled job.
     """
-    arguments, job = arguments or {}, json.loads(document)
-    declared = job["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
-    values = {name: {_VALUES[declared[name]["type"]]: value} for name, value in arguments.items()}
-    config = job["runtimeConfig"]
-    job["displayName"] = display_name or job["displayName"]
-    job["labels"] = {**job.get("labels", {}), **target.labels, **(labels or {})}
-    job["runtimeConfig"] = {
-        "gcsOutputDirectory": target.pipeline_root,
-        "parameters": {**config.get("parameters", {}), **values},
-    }
     key = target.encryption_spec_key_name
-    optional_fields = {
+    fields = {
+        "displayName": display_name,
+        "labels": {**document.get("labels", {}), **(labels or {})},
         "serviceAccount": target.service_account,
         "network": target.network,
         "encryptionSpec": {"kmsKeyName": key} if key else None,
         "pscInterfaceConfig": target.psc_interface_config,
     }
-    return {**job, **{name: value for name, value in optional_fields.items() if value}}
+    return {**document, **{name: value for name, value in fields.items() if value}}
 
 
 def _ident(job: PipelineJob) -> str:

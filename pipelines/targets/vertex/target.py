@@ -128,20 +128,18 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         return VertexRuns(options.get("project"), options.get("region"))
 
     def submit(self, package: Package, arguments: Mapping[str, Any], wait: bool, report: Callable[[str], None]) -> bool:
-        """Runs the pipeline once, or with the option `cron` on a schedule."""
+        """Runs the pipeline once, or with the option `cron` on a schedule.
+
+        Its `arguments` are the defaults of the compiled pipeline, too.
+        """
         from google.cloud.aiplatform_v1.types import CustomJob
 
         from tfx_distribute.components.launchers.vertex import service
         from tfx_distribute.pipelines.targets.vertex import client
 
         service.parse(CustomJob, self.launches() or {})  # raises if the API has no such fields
-        job = client.make_job(
-            package.to_text(),
-            self.settings,
-            arguments,
-            display_name=self.options.get("run_name"),
-            labels=dict(label.partition("=")[::2] for label in self.options.get("labels") or ()),
-        )
+        labels = dict(label.partition("=")[::2] for label in self.options.get("labels") or ())
+        job = client.make_job(package.pipeline, self.settings, self.options.get("run_name"), labels)
         runs = client.VertexRuns(self.settings.project, self.settings.region)
         if cron := self.options.get("cron"):
             times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}

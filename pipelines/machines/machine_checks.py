@@ -44,13 +44,8 @@ def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> li
         used = 0
     if used is None or used >= devices:
         return []
-    if not used:
-        instead = "leave accelerator_type or the accelerator out"
-    elif not distribution.info.all_devices:
-        instead = "write a strategy that uses all of them, such as mirrored or multi_worker_mirrored, or ask for one"
-    else:
-        instead = "leave out what says how many, or ask for fewer"
     return [
         f"resources.{TRAINER}: a machine has {devices} {machine.accelerator}, and a training process under strategy "
-        f"{distribution.strategy} uses {used or 'none'} of them; {instead}"
+        f"{distribution.strategy} uses {used or 'none'} of them; ask for fewer, or have it use all "
+        "with another strategy, accelerator_type or accelerator_count"
     ]

@@ -44,18 +44,15 @@ class VertexRuns(RemoteRuns):
         self._place = (project, region)
         self._client, self._parent = service.connect(utils.PipelineJobClientWithOverride, project, region)
 
-    def submit(self, job: Mapping[str, Any], job_id: str | None = None) -> Submitted:
-        """Runs a pipeline once; `job` is JSON, see `make_job`.
-
-        A `job_id` of None is the pipeline's name, the time and a random suffix.
-        """
+    def submit(self, job: Mapping[str, Any]) -> Submitted:
+        """Runs a pipeline once; `job` is JSON, see `make_job`."""
         # Two people may submit in the same second.
         suffix = f"{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
         with _explaining_errors():
             created = self._client.create_pipeline_job(
                 parent=self._parent,
                 pipeline_job=service.parse(PipelineJob, job),
-                pipeline_job_id=job_id or f"{job['pipelineSpec']['pipelineInfo']['name']}-{suffix}",
+                pipeline_job_id=f"{job['pipelineSpec']['pipelineInfo']['name']}-{suffix}",
                 timeout=timeouts.REQUEST_SECONDS,
             )
         return Submitted(created.name, _make_address("runs", created.name))

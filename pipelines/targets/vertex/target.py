@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
-_SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
+_SCHEDULE = ("start_time", "end_time", "max_concurrent_run_count")
 
 
 class VertexTarget(RemoteTarget["VertexSettings"]):
@@ -31,12 +31,10 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         click.Option(["--region"], help="Vertex AI: Google Cloud region; default targets.vertex.region."),
     )
     submit_options = (
-        click.Option(["--job-id"], help="Vertex AI: id of the job; default the pipeline's name and the time."),
         click.Option(
             ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
         ),
         *schedule_options(),
-        click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
     )
 
     run_options = ("project", "region")
@@ -55,7 +53,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
         if options.get("experiment"):
             raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
-        check_schedule_options(options, _SCHEDULE, ("wait", "job_id"))
+        check_schedule_options(options, _SCHEDULE, ("wait",))
 
     def check(self, settings: "VertexSettings") -> None:
         """Checks the settings and the machines."""
@@ -145,6 +143,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             times = {name: value for name in _SCHEDULE if (value := self.options.get(name)) is not None}
             report(f"schedule {runs.schedule(job, {'cron': cron, **times}).address}")
             return True
-        submitted = runs.submit(job, self.options.get("job_id"))
+        submitted = runs.submit(job)
         report(f"run      {submitted.address}")
         return runs.follow(submitted.id, report) if wait else True

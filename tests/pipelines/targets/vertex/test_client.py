@@ -78,12 +78,12 @@ def task(name: str, state: str = "SUCCEEDED", error: str = "") -> PipelineTaskDe
 
 def test_submits(api, runs):
     job = make_job(DOCUMENT, TARGET, "tonight", {"run": "b"})
-    submitted = runs.submit(job, "mine-1")
+    submitted = runs.submit(job)
     (job,) = api.all("pipelineJobs")
     assert submitted.id == job.name
-    address = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs/mine-1?project="
+    address = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs/mine-20"
     assert submitted.address.startswith(address)
-    assert (job.display_name, job.name.rpartition("/")[2]) == ("tonight", "mine-1")
+    assert job.display_name == "tonight"
     assert (job.service_account, job.network) == (TARGET.service_account, TARGET.network)
     assert job.encryption_spec.kms_key_name == KEY
     assert dict(job.labels) == {"team": "a", "run": "b"}
@@ -172,23 +172,24 @@ def command(name: str, *arguments: object) -> Result:
 
 
 def test_commands_runs(api, runs):
-    name = runs.submit(make_job(DOCUMENT, TARGET), "job-1").id
-    api.set_state(name, "RUNNING", tasks=[task("job-1", "RUNNING"), task("Trainer", "FAILED", "no quota")])
+    name = runs.submit(make_job(DOCUMENT, TARGET)).id
+    ident = name.rpartition("/")[2]
+    api.set_state(name, "RUNNING", tasks=[task(ident, "RUNNING"), task("Trainer", "FAILED", "no quota")])
     listed = command("runs", "list")
     assert listed.exit_code == 0, listed.output
-    assert listed.output.splitlines()[1].split()[:3] == ["job-1", "mine", "running"]
+    assert listed.output.splitlines()[1].split()[:3] == [ident, "mine", "running"]
 
-    document = json.loads(command("runs", "show", "job-1", "--output", "json").output)
+    document = json.loads(command("runs", "show", ident, "--output", "json").output)
     assert (document["state"], document["parameters"], document["seconds"]) == ("running", {"epochs": "2"}, None)
     assert [(each["name"], each["state"], each["error"]) for each in document["tasks"]] == [
         ("Trainer", "failed", "no quota")
     ]
     assert "no quota" in command("runs", "show", name).output, "by the whole resource name, too"
 
-    assert command("runs", "cancel", "job-1").output == "job-1: asked to end\n"
+    assert command("runs", "cancel", ident).output == f"{ident}: asked to end\n"
     assert api.state(name) == "CANCELLING"
     api.set_state(name, "SUCCEEDED")
-    ended = command("runs", "cancel", "job-1")
+    ended = command("runs", "cancel", ident)
     assert ended.exit_code == 2
     assert "has ended and cannot be cancelled" in ended.output
     unknown = command("runs", "show", "unknown")

@@ -64,11 +64,10 @@ class VertexTrainingSettings(LauncherSettings):
     parameter_server: Mapping[str, Any]
     reduction_server: Mapping[str, Any] = field(default_factory=dict)
     job: Mapping[str, Any] = field(default_factory=dict)
-    training: Literal["auto", "step", "custom_job"] = "auto"
+    training: Literal["auto", "step", "elsewhere", "custom_job"] = "auto"
     start_timeout_seconds: float = 0.0
 
     LAUNCHER = "vertex"
-    ELSEWHERE = "custom_job"
 
 
 class VertexLauncher(Launcher[VertexTrainingSettings]):

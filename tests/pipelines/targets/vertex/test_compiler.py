@@ -114,7 +114,7 @@ def test_machines_of_steps(taxi, digits):
 
 def test_what_the_trainer_is_told(taxi, digits):
     assert read_launcher(taxi).training == "auto", "a run may ask for more workers"
-    assert read_launcher(digits).training == "custom_job", "its step is too small to train"
+    assert read_launcher(digits).training == "elsewhere", "its step is too small to train"
     assert read_launcher(digits).worker["machine_spec"]["machine_type"] == "n1-standard-16"
     kept = trainer_parameters(taxi)["checkpoint_dir"]["runtimeValue"]["constantValue"]["stringValue"]
     assert kept == "gs://bucket/root/taxi/checkpoints"

@@ -55,7 +55,6 @@ class JobClient:
         self._api = connection.api_client()
         self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
         self._kueue_version = ""
-        self._was_answered = False
         self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
 
     def __str__(self) -> str:
@@ -79,7 +78,6 @@ class JobClient:
             if error.status == 409:
                 return None
             raise self._explain(error) from error
-        self._was_answered = True
         return created
 
     def get(self) -> dict[str, Any]:
@@ -200,14 +198,8 @@ class JobClient:
             return request()
         except (ApiException, urllib3.exceptions.HTTPError) as error:
             if isinstance(error, ApiException) and error.status == 403:
-                logging.log_first_n(
-                    logging.WARNING,
-                    "this step may not %s in namespace %s, and so cannot say what the training waits for; %s",
-                    1,
-                    permission,
-                    self.namespace,
-                    _PERMISSION_REMEDY,
-                )
+                words = "this step may not %s in namespace %s, and so cannot say what the training waits for; %s"
+                logging.log_first_n(logging.WARNING, words, 1, permission, self.namespace, _PERMISSION_REMEDY)
             return []
 
     def _call_for_job(self, request: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
@@ -221,19 +213,18 @@ class JobClient:
             if self._is_gone(error):
                 raise GoneError(f"{self} is gone: somebody has deleted it while it was training") from error
             raise self._explain(error) from error
-        self._was_answered = True
         return found
 
     def _may_pass(self, error: Exception) -> bool:
         """Returns True if another request may succeed.
 
-        Once one was answered, a refusal may pass: an API server that starts again
+        Once we have the job, a refusal may pass: an API server that starts again
         refuses everybody until it has read all accounts and roles, and answers 404
         while it does not serve a resource yet. Source:
         https://github.com/kubernetes/kubernetes/issues/65785
         """
         is_refusal = isinstance(error, ApiException) and error.status in (401, 403, 404) and not self._is_gone(error)
-        return _is_transient(error) or (self._was_answered and is_refusal)
+        return _is_transient(error) or (self.is_sent and is_refusal)
 
     def _is_gone(self, error: ApiException) -> bool:
         """Returns True if the API server says that the job does not exist."""

@@ -252,8 +252,9 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         ends = [end for end in self._failed_pods.values() if end.is_final] or list(self._failed_pods.values())
         for end in sorted(ends, key=lambda end: end.at)[:1]:
             lines += [f"pod {end.name} {end.how}", *(f"  {line}" for line in end.last_lines)]
-            remedy = reasons.find_remedy(end.how) or reasons.find_remedy_for_output(end.last_lines)
-            lines += [remedy] if remedy else []
+            # What Python prints last says whether it could start.
+            remedies = (reasons.find_remedy(words) for words in (end.how, *end.last_lines[-1:]))
+            lines += list(filter(None, remedies))[:1]
         if not ends and self._log.last_lines:  # the controller has removed the pods already
             lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
         return "\n".join(lines)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from google.cloud.aiplatform import utils
-from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, Schedule
+from google.cloud.aiplatform_v1.types import PipelineJob, Schedule
 from google.protobuf import json_format
 
 from tfx_distribute.components import timeouts
@@ -149,11 +149,6 @@ def _state(job: PipelineJob) -> str:
     return str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
 
 
-def _tasks(job: PipelineJob) -> list[PipelineTaskDetail]:
-    """Returns the tasks of a job, without that of the whole run."""
-    return [task for task in job.job_detail.task_details if task.task_name != _ident(job)]
-
-
 def _to_run(job: PipelineJob) -> RemoteRun:
     tasks = tuple(
         RemoteTask(
@@ -162,7 +157,8 @@ def _to_run(job: PipelineJob) -> RemoteRun:
             seconds_between(task.start_time or None, task.end_time or None),
             task.error.message,
         )
-        for task in _tasks(job)
+        for task in job.job_detail.task_details
+        if task.task_name != _ident(job)  # that of the whole run
     )
     config = json_format.MessageToDict(PipelineJob.pb(job).runtime_config)
     parameters = {name: next(iter(value.values()), None) for name, value in config.get("parameters", {}).items()}

@@ -42,7 +42,8 @@ class JobKind(abc.ABC):
     Attributes:
       name: Value of `training` in a pipeline file.
       title: Kind of its objects, as manifests and people write it.
-      name_label: Label of a pod with the name of its job.
+      name_label, role_label, index_label: Labels of a pod with the name of its job, and
+        with role and index of its task.
       success: Type of the condition of a job that has succeeded.
       used_up: Reason of one that has failed after all its restarts; empty if the
         controller restarts nothing.
@@ -55,6 +56,8 @@ class JobKind(abc.ABC):
     version: str
     plural: str
     name_label: str
+    role_label: str
+    index_label: str
     success: str
     used_up: str
     install: str
@@ -86,9 +89,9 @@ class JobKind(abc.ABC):
     def make_spec(self, training: Training, templates: Mapping[str, Document]) -> Document:
         """Makes the spec of a job's manifest of the pod template of each role."""
 
-    @abc.abstractmethod
     def task_of(self, pod: "client.V1Pod") -> ClusterTask:
         """Returns the task that a job has made a pod for."""
+        return ClusterTask(pod.metadata.labels[self.role_label], int(pod.metadata.labels[self.index_label]))
 
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a job."""

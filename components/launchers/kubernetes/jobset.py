@@ -5,7 +5,6 @@ https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-polic
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
@@ -24,13 +23,10 @@ from tfx_distribute.trainer_module.job.cluster import (
 )
 from tfx_distribute.trainer_module.liveness import exit_codes
 
-if TYPE_CHECKING:
-    from kubernetes import client
-
 PORT = 2222
 TASK_INDEX = "TFX_DISTRIBUTE_TASK_INDEX"
 _LABELS = "jobset.sigs.k8s.io"
-_ROLE, _INDEX = f"{_LABELS}/replicatedjob-name", f"{_LABELS}/job-index"
+_INDEX = f"{_LABELS}/job-index"
 
 
 class JobSet(JobKind):
@@ -43,7 +39,7 @@ class JobSet(JobKind):
 
     name, title = "jobset", "JobSet"
     group, version, plural = "jobset.x-k8s.io", "v1alpha2", "jobsets"
-    name_label = f"{_LABELS}/jobset-name"
+    name_label, role_label, index_label = f"{_LABELS}/jobset-name", f"{_LABELS}/replicatedjob-name", _INDEX
     success, used_up = "Completed", "ReachedMaxRestarts"
     install = "install JobSet 0.8 or later (https://jobset.sigs.k8s.io/docs/installation/)"
 
@@ -66,10 +62,6 @@ class JobSet(JobKind):
             "ttlSecondsAfterFinished": timeouts.KEPT_SECONDS,
             "replicatedJobs": jobs,
         }
-
-    def task_of(self, pod: "client.V1Pod") -> ClusterTask:
-        """Returns the task that a pod was made for."""
-        return ClusterTask(pod.metadata.labels[_ROLE], int(pod.metadata.labels[_INDEX]))
 
 
 def _make_replicated_job(role: str, count: int, training: Training, template: Document, cluster: Cluster) -> Document:

@@ -5,7 +5,6 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflo
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
@@ -15,12 +14,8 @@ from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     PARAMETER_SERVER,
     WORKER,
-    ClusterTask,
     replicas_of_roles,
 )
-
-if TYPE_CHECKING:
-    from kubernetes import client
 
 REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS"}
 _LABELS = "training.kubeflow.org"
@@ -31,7 +26,8 @@ class TFJob(JobKind):
 
     name, title = "tfjob", "TFJob"
     group, version, plural = "kubeflow.org", "v1", "tfjobs"
-    name_label = f"{_LABELS}/job-name"
+    name_label, role_label = f"{_LABELS}/job-name", f"{_LABELS}/replica-type"
+    index_label = f"{_LABELS}/replica-index"
     success, used_up = "Succeeded", ""
     install = "install Kubeflow's Training Operator 1.9"
 
@@ -45,8 +41,3 @@ class TFJob(JobKind):
         }
         policy = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": timeouts.KEPT_SECONDS}
         return {"runPolicy": policy, "tfReplicaSpecs": replicas}
-
-    def task_of(self, pod: "client.V1Pod") -> ClusterTask:
-        """Returns the task that the operator has made a pod for."""
-        labels = pod.metadata.labels
-        return ClusterTask(labels[f"{_LABELS}/replica-type"], int(labels[f"{_LABELS}/replica-index"]))

@@ -38,8 +38,6 @@ RESTART_SECONDS = 30.0
 
 # Between two looks at what a cluster says about a job that does not run.
 NEWS_SECONDS = 10.0
-# For a controller to end a job whose chief has succeeded.
-UNSEEN_SECONDS = 60.0
 # By which our clock and the cluster's may differ.
 CLOCK_SECONDS = 60
 # Vertex AI sets the error of a failed job about a minute after its state. Source:

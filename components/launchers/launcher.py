@@ -36,7 +36,8 @@ class LauncherSettings:
     Attributes:
       name: First part of the names of trainings: the name of the pipeline.
       training: `step` for processes in the Trainer's own step; `auto` for these only
-        if it is a single process; a value of the platform, such as `jobset`, otherwise.
+        if it is a single process; `elsewhere` for never in the step; or a value of the
+        platform, such as `jobset`.
       training_dir: Folder or address that all processes can reach, where artifacts are
         copied to and from; None only if artifacts have addresses such as `gs://`.
       start_timeout_seconds: Seconds after which a training that has not started fails;
@@ -44,7 +45,6 @@ class LauncherSettings:
       active_deadline_seconds: Seconds after which a training fails; None for no limit.
         Waiting in a queue does not count.
       LAUNCHER: Name of the launcher, see `registry`.
-      ELSEWHERE: Value of `training` for any training on other machines.
     """
 
     name: str
@@ -55,7 +55,6 @@ class LauncherSettings:
     active_deadline_seconds: float | None = None
 
     LAUNCHER: ClassVar[str]
-    ELSEWHERE: ClassVar[str]
 
     def runs_remotely(self, distribution: Distribution) -> bool:
         """Returns True if training runs on other machines, not in the step."""
@@ -65,7 +64,7 @@ class LauncherSettings:
 
     def elsewhere(self) -> Self:
         """Returns the same settings, but training never runs in the Trainer's step."""
-        return replace(self, training=self.ELSEWHERE) if self.training in ("auto", "step") else self
+        return replace(self, training="elsewhere") if self.training in ("auto", "step") else self
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     def validate(self) -> RemoteSettingsT:
         """Checks the settings, the machines, and that steps can reach the data."""
-        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
         from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED
         from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -202,7 +202,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
             if path:
                 self.check_address(setting, path, settings)
         self.check(settings)
-        machine_checks.check_trainer(machine_of(spec.resources, TRAINER), spec.trainer.parameters.distribution)
+        accelerators.check_trainer(machine_of(spec.resources, TRAINER), spec.trainer.parameters.distribution)
         return settings
 
     @abc.abstractmethod
@@ -215,21 +215,18 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
     def find_warnings(self) -> list[str]:
         """Returns which devices of the Trainer's machine are idle."""
-        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
         worker = machine_of(self.spec.resources, TRAINER)
-        return machine_checks.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+        return accelerators.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
 
     def count_devices(self) -> int:
         """Returns the number of accelerators of the Trainer's machine; 1 for none."""
-        from tfx_distribute.components.launchers import accelerators
+        from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
-        machine = machine_of(self.spec.resources, TRAINER)
-        if not machine.accelerator:
-            return 1
-        return accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
+        return accelerators.count_devices(machine_of(self.spec.resources, TRAINER)) or 1
 
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline. Values of its parameters become their defaults."""

@@ -151,7 +151,7 @@ def test_a_step_without_a_choice_takes_what_the_cluster_has(namespace, as_step, 
     pod = {"spec": {"containers": [{"name": "tensorflow", "image": namespace.image}]}}
 
     def start():
-        launcher = KubernetesLauncher(KubernetesSettings("digits", pod, pod, training="pods"))
+        launcher = KubernetesLauncher(KubernetesSettings("digits", pod, pod, training="elsewhere"))
         name = f"digits-{uuid.uuid4().hex[:8]}"
         assert launcher.start(launcher.request(Training(name, "/job.json", Distribution(), {})), has_result=False)
         launcher.stop(has_time=True)

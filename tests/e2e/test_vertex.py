@@ -65,7 +65,10 @@ class Cloud:
         """Submits a pipeline; returns the service's document and its job's id."""
         target = loader.load(self.file).targets.vertex
         assert target is not None
-        job = vertex_client.make_job(compiled.read_text(), target, arguments)
+        job = vertex_client.make_job(json.loads(compiled.read_text()), target)
+        job["runtimeConfig"]["parameters"] |= {
+            name: {"stringValue" if isinstance(value, str) else "intValue": value} for name, value in arguments.items()
+        }
         with self.api.connected():
             name = vertex_client.VertexRuns(target.project, target.region).submit(job).id
         return json_format.MessageToDict(types.PipelineJob.pb(self.api.get(name))), name.rpartition("/")[2]

@@ -12,7 +12,6 @@ from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLa
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.pipelines.spec.machines import MachineSpec
-from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.kubeflow.training import make_pod_template
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -46,7 +45,7 @@ def start(
       **settings: Settings of `targets.kubeflow`.
     """
     target = KubeflowSettings(**{"image": namespace.image, "pipeline_root": "gs://bucket/root", **settings})
-    template = make_pod_template(make_machine(machine or MachineSpec(), "kubernetes"), target)
+    template = make_pod_template(machine or MachineSpec(), target)
     template["spec"] |= {"terminationGracePeriodSeconds": 1, **(pod or {})}
     template["spec"]["containers"][0] |= container or {}
     if target.security_context.run_as_non_root is not False:  # as the launcher does in a step

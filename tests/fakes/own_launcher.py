@@ -16,7 +16,7 @@ class SshSettings(LauncherSettings):
     hosts: tuple[str, ...] = ()
     python: str = "python3"
     ssh: tuple[str, ...] = ("ssh", "-tt")  # with a terminal, a process ends with its connection
-    LAUNCHER = ELSEWHERE = "ssh"
+    LAUNCHER = "ssh"
 
 
 class SshLauncher(Launcher[SshSettings]):

@@ -22,7 +22,6 @@ from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-LAST_LINES = 20  # of a container's log
 _KUEUE, _JOB_UID_LABEL = "kueue.x-k8s.io", "kueue.x-k8s.io/job-uid"
 _NO_PERMISSION = re.compile(r"cannot \w+ resource")
 _PERMISSION_REMEDY = "apply docs/trainer-role.yaml (docs/kubeflow.md), or name another targets.kubeflow.service_account"
@@ -56,7 +55,6 @@ class JobClient:
         self._api = connection.api_client()
         self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
         self._kueue_version = ""
-        self._was_answered = False
         self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
 
     def __str__(self) -> str:
@@ -80,7 +78,6 @@ class JobClient:
             if error.status == 409:
                 return None
             raise self._explain(error) from error
-        self._was_answered = True
         return created
 
     def get(self) -> dict[str, Any]:
@@ -175,8 +172,8 @@ class JobClient:
 
         return self._explaining("list workloads", request)
 
-    def read_log(self, pod: str, container: str = CONTAINER, **options: Any) -> list[str] | None:
-        """Returns lines of a container, each with its time; None if unreadable now.
+    def read_log(self, pod: str, **options: Any) -> list[str] | None:
+        """Returns what a pod printed, each line with its time; None if unreadable now.
 
         `options` are arguments of `read_namespaced_pod_log` that are not None, such as
         `tail_lines`.
@@ -185,7 +182,7 @@ class JobClient:
             answer = self._core.read_namespaced_pod_log(
                 pod,
                 self.namespace,
-                container=container,
+                container=CONTAINER,
                 timestamps=True,
                 _preload_content=False,
                 _request_timeout=timeouts.REQUEST_SECONDS,
@@ -201,14 +198,8 @@ class JobClient:
             return request()
         except (ApiException, urllib3.exceptions.HTTPError) as error:
             if isinstance(error, ApiException) and error.status == 403:
-                logging.log_first_n(
-                    logging.WARNING,
-                    "this step may not %s in namespace %s, and so cannot say what the training waits for; %s",
-                    1,
-                    permission,
-                    self.namespace,
-                    _PERMISSION_REMEDY,
-                )
+                words = "this step may not %s in namespace %s, and so cannot say what the training waits for; %s"
+                logging.log_first_n(logging.WARNING, words, 1, permission, self.namespace, _PERMISSION_REMEDY)
             return []
 
     def _call_for_job(self, request: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
@@ -222,19 +213,18 @@ class JobClient:
             if self._is_gone(error):
                 raise GoneError(f"{self} is gone: somebody has deleted it while it was training") from error
             raise self._explain(error) from error
-        self._was_answered = True
         return found
 
     def _may_pass(self, error: Exception) -> bool:
         """Returns True if another request may succeed.
 
-        Once one was answered, a refusal may pass: an API server that starts again
+        Once we have the job, a refusal may pass: an API server that starts again
         refuses everybody until it has read all accounts and roles, and answers 404
         while it does not serve a resource yet. Source:
         https://github.com/kubernetes/kubernetes/issues/65785
         """
         is_refusal = isinstance(error, ApiException) and error.status in (401, 403, 404) and not self._is_gone(error)
-        return _is_transient(error) or (self._was_answered and is_refusal)
+        return _is_transient(error) or (self.is_sent and is_refusal)
 
     def _is_gone(self, error: ApiException) -> bool:
         """Returns True if the API server says that the job does not exist."""

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step
+from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.cluster import ClusterTask
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -42,7 +42,8 @@ class JobKind(abc.ABC):
     Attributes:
       name: Value of `training` in a pipeline file.
       title: Kind of its objects, as manifests and people write it.
-      name_label: Label of a pod with the name of its job.
+      name_label, role_label, index_label: Labels of a pod with the name of its job, and
+        with role and index of its task.
       success: Type of the condition of a job that has succeeded.
       used_up: Reason of one that has failed after all its restarts; empty if the
         controller restarts nothing.
@@ -55,6 +56,8 @@ class JobKind(abc.ABC):
     version: str
     plural: str
     name_label: str
+    role_label: str
+    index_label: str
     success: str
     used_up: str
     install: str
@@ -68,6 +71,8 @@ class JobKind(abc.ABC):
           ConfigurationError: Kubernetes cannot run this distribution.
         """
         strategy_table.check_all_reduce(training.distribution, "Kubeflow")
+        roles = replicas_of_roles(training.distribution)
+        templates = {role: complete_pod_template(role, training, settings, step) for role in roles}
         metadata: Document = {"name": training.name, "labels": dict(settings.labels)}
         if settings.queue:
             metadata["labels"][QUEUE_LABEL] = settings.queue
@@ -77,16 +82,16 @@ class JobKind(abc.ABC):
             "apiVersion": f"{self.group}/{self.version}",
             "kind": self.title,
             "metadata": metadata,
-            "spec": self.make_spec(training, settings, step),
+            "spec": self.make_spec(training, templates),
         }
 
     @abc.abstractmethod
-    def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
-        """Makes the spec of a job's manifest; see `make_manifest`."""
+    def make_spec(self, training: Training, templates: Mapping[str, Document]) -> Document:
+        """Makes the spec of a job's manifest of the pod template of each role."""
 
-    @abc.abstractmethod
     def task_of(self, pod: "client.V1Pod") -> ClusterTask:
         """Returns the task that a job has made a pod for."""
+        return ClusterTask(pod.metadata.labels[self.role_label], int(pod.metadata.labels[self.index_label]))
 
     def read_state(self, job: Mapping[str, Any]) -> JobState:
         """Reads the status of a job."""

@@ -4,12 +4,12 @@ Sources: release 0.10 of https://github.com/kubernetes-sigs/jobset, and
 https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
-from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.pod_template import Document
+from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
@@ -23,13 +23,10 @@ from tfx_distribute.trainer_module.job.cluster import (
 )
 from tfx_distribute.trainer_module.liveness import exit_codes
 
-if TYPE_CHECKING:
-    from kubernetes import client
-
 PORT = 2222
 TASK_INDEX = "TFX_DISTRIBUTE_TASK_INDEX"
 _LABELS = "jobset.sigs.k8s.io"
-_ROLE, _INDEX = f"{_LABELS}/replicatedjob-name", f"{_LABELS}/job-index"
+_INDEX = f"{_LABELS}/job-index"
 
 
 class JobSet(JobKind):
@@ -42,16 +39,16 @@ class JobSet(JobKind):
 
     name, title = "jobset", "JobSet"
     group, version, plural = "jobset.x-k8s.io", "v1alpha2", "jobsets"
-    name_label = f"{_LABELS}/jobset-name"
+    name_label, role_label, index_label = f"{_LABELS}/jobset-name", f"{_LABELS}/replicatedjob-name", _INDEX
     success, used_up = "Completed", "ReachedMaxRestarts"
     install = "install JobSet 0.8 or later (https://jobset.sigs.k8s.io/docs/installation/)"
 
-    def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
+    def make_spec(self, training: Training, templates: Mapping[str, Document]) -> Document:
         """Makes the spec of a JobSet; see `JobKind`."""
         roles = replicas_of_roles(training.distribution)
         name = training.name  # also the subdomain of its pods' addresses
         cluster = Cluster.of(roles, [f"{name}-{task.file_name}-0.{name}:{PORT}" for task in tasks_of(training.distribution)])
-        jobs = [_make_replicated_job(role, count, training, settings, step, cluster) for role, count in roles.items()]
+        jobs = [_make_replicated_job(role, count, training, templates[role], cluster) for role, count in roles.items()]
         return {
             "network": {"enableDNSHostnames": True, "subdomain": training.name, "publishNotReadyAddresses": True},
             # Parameter servers do not end by themselves.
@@ -66,16 +63,9 @@ class JobSet(JobKind):
             "replicatedJobs": jobs,
         }
 
-    def task_of(self, pod: "client.V1Pod") -> ClusterTask:
-        """Returns the task that a pod was made for."""
-        return ClusterTask(pod.metadata.labels[_ROLE], int(pod.metadata.labels[_INDEX]))
 
-
-def _make_replicated_job(
-    role: str, count: int, training: Training, settings: KubernetesSettings, step: Step | None, cluster: Cluster
-) -> Document:
-    """Returns the replicated job of a role."""
-    template = complete_pod_template(role, training, settings, step)
+def _make_replicated_job(role: str, count: int, training: Training, template: Document, cluster: Cluster) -> Document:
+    """Returns the replicated job of a role, with its pod template, which it changes."""
     (container,) = template["spec"]["containers"]
     # Kubernetes puts the value of the first variable into the second.
     index = {"name": TASK_INDEX, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_INDEX}']"}}}

@@ -15,10 +15,11 @@ from absl import logging
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import reasons
+from tfx_distribute.components.launchers.kubernetes.chief_log import ChiefLog
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
 from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
-from tfx_distribute.components.launchers.kubernetes.pods import PodEnd, has_started, has_trained
+from tfx_distribute.components.launchers.kubernetes.pods import LAST_LINES, PodEnd, has_started, has_trained
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
 from tfx_distribute.components.launchers.launcher import Launcher, Request, State, Training
@@ -29,7 +30,6 @@ from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, t
 if TYPE_CHECKING:
     from kubernetes import client
 
-    from tfx_distribute.components.launchers.kubernetes.chief_log import ChiefLog
     from tfx_distribute.components.launchers.kubernetes.client import JobClient
 
 JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())}
@@ -37,7 +37,6 @@ JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())
 
 _ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
-_NO_WORKLOAD = "no Workload is seen; see whether the WorkloadPriorityClass in its labels exists, and whether Kueue runs"
 # Parts of the cluster's words that differ each time: ends of names that it makes up,
 # ids of containers, and ports that it connects from.
 _RANDOM = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b|\b[0-9a-f]{12,}\b|:\d+(?=->)")
@@ -58,11 +57,10 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         self._training: Training | None = None
         self._tasks: set[ClusterTask] = set()
         self._jobs: JobClient | None = None
-        self._log: ChiefLog | None = None
+        self._log = ChiefLog()
         self._news: dict[str, str] = {}  # without what differs each time -> words
-        self._look_at = self._trained_at = 0.0
+        self._look_at = 0.0
         self._failed_pods: dict[str, PodEnd] = {}  # uid -> how the pod failed
-        self._is_queued = False
         self._owners: set[str] = set()  # uid of this step's pod
         self._complete = ""  # uid of the chief's pod with which all others ran
 
@@ -87,11 +85,10 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
                 f"the cluster has neither JobSets nor TFJobs; {JobSet.install}, or write targets.kubeflow.training: step"
             )
         for kind in kinds:
-            manifest = request
             if kind.title != request["kind"] and self._training:
-                manifest = kind.make_manifest(self._training, self.settings, _find_step())
-            self._jobs = client.JobClient(kind, manifest["metadata"]["name"], _namespace())
-            if self._start(manifest, has_result):
+                request = kind.make_manifest(self._training, self.settings, _find_step())
+            self._jobs = client.JobClient(kind, request["metadata"]["name"], _namespace())
+            if self._start(request, has_result):
                 self._kinds = [kind]
                 return True
         if has_result:
@@ -105,40 +102,33 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def _start(self, manifest: Request, has_result: bool) -> bool:
         """Creates or takes over a job of one kind; returns True if there is one."""
-        jobs = self._client()
-        self._owners = {owner["uid"] for owner in manifest["metadata"].get("ownerReferences", ())}
-        created = None if has_result else jobs.create(manifest)
-        if created is None:
-            try:
-                if self._take_over(manifest):
-                    return True
-                if has_result:
-                    return False
-                self._wait_until_gone()
-            except GoneError:
-                if has_result:
-                    return False
-            created = jobs.create(manifest)
-        if created is None:  # another attempt was faster
-            return self._take_over(manifest)
+        jobs, owners = self._client(), manifest["metadata"].get("ownerReferences", [])
+        self._owners = {owner["uid"] for owner in owners}
+        self._failed_pods.clear()
+        while has_result or not (created := jobs.create(manifest)):
+            if self._take_over(owners):
+                return True
+            if has_result:
+                return False
+            self._wait_until_gone()
         if QUEUE_LABEL in manifest["metadata"]["labels"] and jobs.kind.read_state(created).phase != "suspended":
             jobs.delete()  # it would run past the queue
             return False
         logging.info("created %s in namespace %s", jobs, jobs.namespace)
-        self._begin()
         return True
 
-    def _take_over(self, manifest: Request) -> bool:
-        """Becomes the owner of a job, unless it has ended, or raises a GoneError."""
+    def _take_over(self, owners: list[dict[str, Any]]) -> bool:
+        """Becomes the owner of a job; returns False if it has ended or is gone."""
         jobs = self._client()
-        job = jobs.get()
-        if self._has_ended(job):
+        try:
+            if self._has_ended(jobs.get()):
+                return False
+            # The pod of the earlier attempt owns it, and would take it along when it is
+            # deleted.
+            jobs.set_owners(owners)
+        except GoneError:
             return False
-        # The pod of the earlier attempt owns it, and would take it along when it is
-        # deleted.
-        jobs.set_owners(manifest["metadata"].get("ownerReferences", []))
         logging.info("%s of an earlier attempt is still running; following it", jobs)
-        self._begin()
         return True
 
     def _wait_until_gone(self) -> None:
@@ -157,17 +147,9 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             "there. If a machine is lost, `kubectl delete node` removes its pods"
         )
 
-    def _begin(self) -> None:
-        from tfx_distribute.components.launchers.kubernetes.chief_log import ChiefLog
-
-        self._failed_pods.clear()
-        self._trained_at = 0.0
-        self._log = self._log or ChiefLog()
-
     def state(self) -> State:
         """Reads the status of the job and its pods; see `Launcher`."""
         jobs = self._client()
-        assert self._log is not None
         job, pods = jobs.get(), jobs.list_pods()
         if not self._is_own(job):
             raise NotFollowedError(f"another attempt of this step follows {jobs} by now")
@@ -178,10 +160,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         for chief in filter(has_started, chiefs):
             self._log.read(jobs, chief)
         # A controller looks at failed pods first, if another one failed in that moment.
-        is_done = any(map(has_trained, chiefs))
-        if state.phase == "succeeded" or (is_done and (state.phase == "failed" or self._is_unseen())):
-            if state.phase == "active":  # such as pods that a sidecar keeps running
-                jobs.delete()
+        if state.phase == "succeeded" or (state.phase == "failed" and any(map(has_trained, chiefs))):
             return State("succeeded", words)
         if state.phase == "suspended":
             self._failed_pods.clear()  # the pods are being removed
@@ -220,11 +199,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         assert self._jobs is not None, "start comes first"
         return self._jobs
 
-    def _is_unseen(self) -> bool:
-        """Returns True if the controller has not seen for long that the chief ended."""
-        self._trained_at = self._trained_at or time.monotonic()
-        return time.monotonic() - self._trained_at > timeouts.UNSEEN_SECONDS
-
     def _has_started(self, pods: "list[client.V1Pod]") -> bool:
         """Returns True if all pods have started since the chief's did."""
         kind = self._client().kind
@@ -250,10 +224,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             words = "is suspended, and in no queue; write targets.kubeflow.queue, or have it resumed"
             said.append((f"{jobs}: ", words))
         elif state.phase == "suspended":
-            workloads = jobs.list_workloads(job)
-            words = reasons.find_wait(workloads) or ("" if workloads or not self._is_queued else _NO_WORKLOAD)
-            self._is_queued = True  # Kueue had the time between two looks to make one
-            said.append((f"{jobs} waits in queue {self.settings.queue}: ", words))
+            said.append((f"{jobs} waits in queue {self.settings.queue}: ", reasons.find_wait(jobs.list_workloads(job))))
         for subject, words in said:
             if not words:
                 continue
@@ -265,11 +236,9 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
     def _note_end(self, pod: "client.V1Pod") -> None:
         """Notes how a pod failed: it is soon deleted, with its log."""
-        from tfx_distribute.components.launchers.kubernetes.client import LAST_LINES
-
         end, uid = PodEnd.of(pod), pod.metadata.uid
         if end.how and uid not in self._failed_pods:
-            lines = self._client().read_log(end.name, end.container, tail_lines=LAST_LINES) or []
+            lines = self._client().read_log(end.name, tail_lines=LAST_LINES) or []
             end = replace(end, last_lines=tuple(line.partition(" ")[2] for line in lines))
             self._failed_pods[uid] = end
             self._news[uid] = f"pod {end.name} {end.how}"
@@ -283,9 +252,10 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         ends = [end for end in self._failed_pods.values() if end.is_final] or list(self._failed_pods.values())
         for end in sorted(ends, key=lambda end: end.at)[:1]:
             lines += [f"pod {end.name} {end.how}", *(f"  {line}" for line in end.last_lines)]
-            remedy = reasons.find_remedy(end.how) or reasons.find_remedy_for_output(end.last_lines)
-            lines += [remedy] if remedy else []
-        if not ends and self._log and self._log.last_lines:  # the controller has removed the pods already
+            # What Python prints last says whether it could start.
+            remedies = (reasons.find_remedy(words) for words in (end.how, *end.last_lines[-1:]))
+            lines += list(filter(None, remedies))[:1]
+        if not ends and self._log.last_lines:  # the controller has removed the pods already
             lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
         return "\n".join(lines)
 

@@ -13,6 +13,7 @@ from tfx_distribute.trainer_module.liveness import exit_codes
 if TYPE_CHECKING:
     from kubernetes import client
 
+LAST_LINES = 20  # of a pod's log
 _NOT_STARTED = ("StartError", "ContainerCannotRun")
 
 
@@ -30,7 +31,6 @@ class PodEnd:
     how: str = ""
     at: float = float("inf")
     is_final: bool = False
-    container: str = CONTAINER
     last_lines: tuple[str, ...] = ()
 
     @staticmethod
@@ -39,22 +39,16 @@ class PodEnd:
         name = pod.metadata.name
         if pod.status.reason:  # such as Evicted
             return PodEnd(name, f"failed ({pod.status.reason}: {pod.status.message or ''})", 0.0)
-        initial, others = pod.status.init_container_statuses or [], pod.status.container_statuses or []
-        for status in [*sorted(others, key=lambda status: status.name != CONTAINER), *initial]:
-            is_training = status.name == CONTAINER
-            end = status.state and status.state.terminated
-            # Another container matters only if it makes the pod fail.
-            if end and end.exit_code and (is_training or pod.status.phase == "Failed"):
-                at = end.finished_at.timestamp() if end.finished_at else 0.0
-                # The container's own words are in its log. If it could not even be
-                # started, there are others.
-                words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
-                kind = "init container" if status in initial else "container"
-                which = "" if is_training else f"failed: its {kind} {status.name} "
-                how = f"{which}ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
-                is_final = is_training and exit_codes.is_final(end.exit_code) and not _was_removed(pod, end)
-                return PodEnd(name, how, at, is_final, status.name)
-        return PodEnd(name)
+        state = _training_state(pod)
+        end = state and state.terminated
+        if not end or not end.exit_code:
+            return PodEnd(name)
+        at = end.finished_at.timestamp() if end.finished_at else 0.0
+        # The container's own words are in its log. If it could not even be started,
+        # there are others.
+        words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
+        how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
+        return PodEnd(name, how, at, exit_codes.is_final(end.exit_code) and not _was_removed(pod, end))
 
 
 def has_started(pod: "client.V1Pod") -> bool:

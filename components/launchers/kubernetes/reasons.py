@@ -4,7 +4,7 @@ What is not known here is passed on as it is, and may end. Pure functions.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _IMAGE = "write another targets.kubeflow.image, or name the secret of its registry in image_pull_secrets"
@@ -38,7 +38,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "give the image a USER that is a number and not 0, or write run_as_non_root: false in "
         "targets.kubeflow.security_context",
     ),
-    (r"executable file not found", _NO_PACKAGE),
+    (r"executable file not found|No module named 'tfx_distribute'", _NO_PACKAGE),
     (r"OOMKilled", "write more memory for this component in resources, or a smaller per_replica_batch_size"),
 )
 
@@ -46,11 +46,6 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
 def find_remedy(words: str) -> str:
     """Returns what to write or do instead; empty if the words are not known."""
     return next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, words)), "")
-
-
-def find_remedy_for_output(lines: Iterable[str]) -> str:
-    """Returns a remedy if a program's last lines say it could not start; else empty."""
-    return _NO_PACKAGE if any("No module named 'tfx_distribute'" in line for line in lines) else ""
 
 
 def with_remedy(words: str) -> str:

@@ -21,8 +21,8 @@ class KubernetesSettings(LauncherSettings):
         coordinates.
       training: `step` for processes in the Trainer's own step; `jobset` or `tfjob` for
         pods; or `auto`: in the step if it is a single process, else in pods of a JobSet
-        where the cluster has them, or of a TFJob. `pods` is `auto`, but never in the
-        step.
+        where the cluster has them, or of a TFJob. `elsewhere` is `auto`, but never in
+        the step.
       labels: Labels of the job.
       queue: Local queue of Kueue; None without Kueue.
     """
@@ -30,9 +30,8 @@ class KubernetesSettings(LauncherSettings):
     worker: Mapping[str, Any]
     parameter_server: Mapping[str, Any]
     _: KW_ONLY
-    training: Literal["auto", "step", "pods", "jobset", "tfjob"] = "auto"
+    training: Literal["auto", "step", "elsewhere", "jobset", "tfjob"] = "auto"
     labels: Mapping[str, str] = field(default_factory=dict)
     queue: str | None = None
 
     LAUNCHER: ClassVar[str] = "kubernetes"
-    ELSEWHERE: ClassVar[str] = "pods"

@@ -4,23 +4,18 @@ Sources: release 1.9 of the Training Operator and
 https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.pod_template import Document, Step, complete_pod_template
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.pod_template import Document
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     PARAMETER_SERVER,
     WORKER,
-    ClusterTask,
     replicas_of_roles,
 )
-
-if TYPE_CHECKING:
-    from kubernetes import client
 
 REPLICA_TYPES = {CHIEF: "Chief", WORKER: "Worker", PARAMETER_SERVER: "PS"}
 _LABELS = "training.kubeflow.org"
@@ -31,26 +26,18 @@ class TFJob(JobKind):
 
     name, title = "tfjob", "TFJob"
     group, version, plural = "kubeflow.org", "v1", "tfjobs"
-    name_label = f"{_LABELS}/job-name"
+    name_label, role_label = f"{_LABELS}/job-name", f"{_LABELS}/replica-type"
+    index_label = f"{_LABELS}/replica-index"
     success, used_up = "Succeeded", ""
     install = "install Kubeflow's Training Operator 1.9"
 
-    def make_spec(self, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
+    def make_spec(self, training: Training, templates: Mapping[str, Document]) -> Document:
         """Makes the spec of a TFJob; see `JobKind`."""
         roles = replicas_of_roles(training.distribution)
         # The end of any pod ends the TFJob, which the launcher starts again.
         replicas = {
-            REPLICA_TYPES[role]: {
-                "replicas": count,
-                "restartPolicy": "Never",
-                "template": complete_pod_template(role, training, settings, step),
-            }
+            REPLICA_TYPES[role]: {"replicas": count, "restartPolicy": "Never", "template": templates[role]}
             for role, count in roles.items()
         }
         policy = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": timeouts.KEPT_SECONDS}
         return {"runPolicy": policy, "tfReplicaSpecs": replicas}
-
-    def task_of(self, pod: "client.V1Pod") -> ClusterTask:
-        """Returns the task that the operator has made a pod for."""
-        labels = pod.metadata.labels
-        return ClusterTask(labels[f"{_LABELS}/replica-type"], int(labels[f"{_LABELS}/replica-index"]))

@@ -8,27 +8,33 @@ import contextlib
 import contextvars
 import functools
 import os
+import re
+import signal
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from absl import logging
 
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, State, Training, follow
-from tfx_distribute.components.launchers.local import gpus, loopback
+from tfx_distribute.components.launchers.local import gpus, log_tail, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.components.launchers.local.processes import Process, Processes, ProgressListener
+from tfx_distribute.components.launchers.local.process import Process
 from tfx_distribute.components.launchers.progress_log import ProgressLog
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     TF_CONFIG,
+    WORKER,
     Cluster,
     ClusterTask,
     is_server,
@@ -37,9 +43,19 @@ from tfx_distribute.trainer_module.job.cluster import (
     uses_accelerators,
 )
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, Progress
+from tfx_distribute.trainer_module.liveness import exit_codes, termination
+from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, REPORT_SECONDS, Progress
 from tfx_distribute.trainer_module.state import saved_step
 from tfx_distribute.trainer_module.user_code import module_copy
+
+# Exit codes usually caused by another process's failure, and for how many seconds to
+# wait for the end of that one.
+SECONDARY_EXIT_GRACE = {exit_codes.PEER_LOST: 3.0, exit_codes.PREEMPTED: timeouts.SAVE_SECONDS, -signal.SIGABRT: 3.0}
+
+_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_MAX_LENGTH = 160  # of a line that a `run_fn` has printed
+
+ProgressListener = Callable[[ClusterTask, Progress], None]
 
 
 @dataclass(frozen=True)
@@ -142,7 +158,12 @@ class LocalLauncher(Launcher[Any]):
     def __init__(self, settings: LocalLauncherSettings, job: TrainingJob, restarts: Restarts):
         super().__init__(settings)
         self._job, self._restarts = job, restarts
-        self._processes: Processes | None = None
+        self._all: list[Process] = []
+        self._shown_at = 0.0
+        self._deadline: float | None = None  # for the ends of others, after one has failed
+        # Before TensorFlow gives up, which does not name the process that hangs.
+        # Processes that were suspended together for a shorter time go on.
+        self._silent_limit = LOCAL_HEARTBEATS / 2 * job.fault_tolerance.heartbeat_timeout_secs
 
     def request(self, training: Training) -> Request:
         """Returns the job's file, and the environment of each process."""
@@ -159,10 +180,10 @@ class LocalLauncher(Launcher[Any]):
         """Starts all processes; those of an earlier attempt have ended with it."""
         if has_result:
             return False
-        distribution, tolerance = self._job.distribution, self._job.fault_tolerance
+        distribution, job_file = self._job.distribution, Path(request["job"])
         cluster = local_cluster(replicas_of_roles(distribution))
-        job_file = Path(request["job"])
-        processes = [
+        self._deadline = None
+        self._all = [
             Process(
                 task,
                 job_file,
@@ -179,31 +200,124 @@ class LocalLauncher(Launcher[Any]):
             )
             for task in cluster.tasks
         ]
-        # Before TensorFlow gives up, which does not name the process that hangs.
-        # Processes that were suspended together for a shorter time go on.
-        silent_limit = LOCAL_HEARTBEATS / 2 * tolerance.heartbeat_timeout_secs
-        listener, may_restart = self.settings.on_progress, self._restarts.allow
-        self._processes = Processes(self.settings.server, processes, listener, silent_limit, may_restart)
-        self._processes.start()
+        for process in self._all:
+            process.start(self.settings.server)
         return True
 
     def state(self) -> State:
-        """Passes on progress for a moment; ends what still runs when training ends."""
-        assert self._processes is not None
-        state = self._processes.state()
-        if state.phase == "succeeded":
-            self._processes.end()
-        elif state.failure:
-            self._processes.kill()  # a cluster that lost a process cannot save any more
-            # The chief writes it last.
-            if not state.failure.is_final and Path(self._job.outputs.result_file).exists():
-                return State("succeeded", f"{state.failure.message}; the model is complete")
-        return state
+        """Passes on progress for a moment; ends what still runs when training ends.
+
+        It has succeeded when all processes have that are not servers.
+
+        Raises:
+          TrainingError: The fork server has ended.
+        """
+        self._wait()
+        self._pass_on()
+        failed = [process for process in self._all if process.status]
+        for process in failed:
+            self._handle_end(process, is_alone=len(failed) == 1)
+        is_over = self._deadline is not None and (time.monotonic() >= self._deadline or self._have_saved())
+        if not is_over and any(process.status is None for process in self._training):
+            return State("running")
+        failure = self._find_cause()
+        if failure is None:
+            self._end()
+            return State("succeeded")
+        self._kill()
+        # The chief writes it last.
+        if not failure.is_final and Path(self._job.outputs.result_file).exists():
+            return State("succeeded", f"{failure.message}; the model is complete")
+        return State("failed", failure=failure)
 
     def stop(self, has_time: bool) -> None:
         """Has all processes save after a signal to this one; kills them otherwise."""
-        if self._processes is not None:
-            (self._processes.kill if has_time else self._processes.save_and_end)()
+        if has_time:
+            self._kill()
+            return
+        try:
+            self._signal(self._training, signal.SIGTERM, termination.launcher_seconds(os.environ))
+        finally:  # also after a second Ctrl-C, which ends the wait
+            self._end()
+
+    @property
+    def _training(self) -> list[Process]:
+        return [process for process in self._all if not process.is_server]
+
+    def _handle_end(self, process: Process, is_alone: bool) -> None:
+        """Starts a failed process again, or sets a deadline for the others."""
+        status = process.status or 0
+        # The coordinator continues without it, and gives it work once it is back.
+        is_replaceable = process.is_server and process.task.role == WORKER and is_alone and self._deadline is None
+        if is_replaceable and not process.failure().is_final and self._restarts.allow(process.failure()):
+            process.start(self.settings.server)
+        elif self._deadline is None or status not in SECONDARY_EXIT_GRACE:
+            self._deadline = time.monotonic() + SECONDARY_EXIT_GRACE.get(status, 0.0)
+
+    def _find_cause(self) -> Failure | None:
+        """Returns the failure of the process that failed first; None if none has."""
+        failures = [(process.status, process.failure()) for process in self._all if process.status]
+        # The others only lost it.
+        failures.sort(key=lambda item: (not item[1].is_final, item[0] in SECONDARY_EXIT_GRACE))
+        return failures[0][1] if failures else None
+
+    def _have_saved(self) -> bool:
+        """Returns True if one was asked to stop, and all that may save have ended."""
+        is_preempted = any(process.status == exit_codes.PREEMPTED for process in self._all)
+        return is_preempted and all(process.status is not None for process in self._training)
+
+    def _end(self) -> None:
+        """Ends what still runs: first with SIGTERM, then with SIGKILL."""
+        self._signal(self._all, signal.SIGTERM, timeouts.TERM_SECONDS)
+        self._kill()
+
+    def _kill(self) -> None:
+        """Kills what still runs: a cluster that lost a process cannot save any more."""
+        self._signal(self._all, signal.SIGKILL, timeouts.TERM_SECONDS)
+
+    def _signal(self, processes: list[Process], number: int, timeout: float) -> None:
+        """Sends a signal to processes, and waits for their end until time is up."""
+        deadline = time.monotonic() + timeout
+        try:
+            for process in processes:
+                if process.end and process.status is None:
+                    self.settings.server.signal(process.end, number)
+            while any(process.status is None for process in processes) and time.monotonic() < deadline:
+                self._wait()
+                self._pass_on()
+        except TrainingError:
+            pass  # the server has ended, and its processes with it
+
+    def _pass_on(self) -> None:
+        """Passes on new reports, and kills processes that hang."""
+        now, chief, tell = time.monotonic(), self._all[0], self.settings.on_progress
+        for process in self._all:
+            for progress in process.new_progress():
+                if not progress.stalled_secs:
+                    tell(process.task, progress)
+                    continue
+                words = (
+                    f"waiting for {process.task}, which has been in {progress.activity} for {progress.stalled_secs:.0f} s"
+                )
+                shown = chief.progress or Progress("start")
+                tell(CHIEF_TASK, replace(shown, activity="", stalled_secs=0.0, message=words))
+            if process.end and process.status is None and (silent := process.seconds_without_sign(now)) > self._silent_limit:
+                process.silent_seconds = process.silent_seconds or silent
+                self.settings.server.signal(process.end, signal.SIGKILL)
+        # Of a `run_fn`, nothing is known but what it prints.
+        if chief.progress and chief.progress.phase == "run_fn" and now - self._shown_at >= REPORT_SECONDS:
+            self._shown_at = now
+            if lines := log_tail.last_lines(chief.log):
+                line = _COLORS.sub("", lines[-1]).strip()[:_MAX_LENGTH]
+                tell(CHIEF_TASK, replace(chief.progress, activity=line))
+
+    def _wait(self) -> None:
+        """Waits a moment for the end of a process."""
+        running = {process.end: process for process in self._all if process.end and process.status is None}
+        ended, _ = futures.wait(running, timeouts.POLL_SECONDS, futures.FIRST_COMPLETED)
+        self.settings.server.check()
+        for end in ended:
+            running[end].status = end.result()
 
 
 def local_cluster(roles: dict[str, int]) -> Cluster:

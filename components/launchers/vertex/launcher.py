@@ -5,11 +5,17 @@ workers, parameter servers or reduction servers. Source:
 https://cloud.google.com/vertex-ai/docs/training/distributed-training
 """
 
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from absl import logging
+
+from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings, Request, State, Training
+from tfx_distribute.components.launchers.restarts import Failure
 from tfx_distribute.trainer_module.job import strategy_info
 from tfx_distribute.trainer_module.job.cluster import (
     ERROR_FILE_VARIABLE,
@@ -19,11 +25,17 @@ from tfx_distribute.trainer_module.job.cluster import (
     replicas_of_roles,
     uses_accelerators,
 )
+from tfx_distribute.trainer_module.liveness import exit_codes
 
 if TYPE_CHECKING:
-    from tfx_distribute.components.launchers.vertex.custom_job import FollowedJob
+    from google.cloud.aiplatform_v1.types import CustomJob
+
+    from tfx_distribute.components.launchers.vertex.custom_jobs import CustomJobs
 
 TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step finds its job
+# How the service reports a replica that failed. If a signal ended it, the number is
+# that of the signal in some cases, with the signal's name behind it.
+_EXIT_CODE = re.compile(r"non-zero status of (\d+)(\(SIG\w+\))?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +64,10 @@ class VertexTrainingSettings(LauncherSettings):
     parameter_server: Mapping[str, Any]
     reduction_server: Mapping[str, Any] = field(default_factory=dict)
     job: Mapping[str, Any] = field(default_factory=dict)
-    training: Literal["auto", "step", "custom_job"] = "auto"
+    training: Literal["auto", "step", "elsewhere", "custom_job"] = "auto"
     start_timeout_seconds: float = 0.0
 
     LAUNCHER = "vertex"
-    ELSEWHERE = "custom_job"
 
 
 class VertexLauncher(Launcher[VertexTrainingSettings]):
@@ -73,7 +84,9 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
 
     def __init__(self, settings: VertexTrainingSettings):
         super().__init__(settings)
-        self._job: FollowedJob | None = None
+        self._jobs: CustomJobs | None = None
+        self._job: CustomJob | None = None
+        self._failed_at = 0.0  # when it was first seen to have failed without an error
 
     def request(self, training: Training) -> Request:
         """Makes a CustomJob of the API, version 1, as JSON values."""
@@ -89,21 +102,67 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
         return {**job, "display_name": training.name, "labels": labels, "job_spec": spec}
 
     def start(self, request: Request, has_result: bool) -> bool:
-        """Creates a job, or takes over that of an earlier attempt."""
-        from tfx_distribute.components.launchers.vertex.custom_job import FollowedJob
+        """Creates a job, or takes over an unfinished one; see `Launcher`."""
+        from tfx_distribute.components.launchers.vertex.custom_jobs import CustomJobs
 
-        self._job = self._job or FollowedJob(self.settings, request, self.poll_seconds)
-        return self._job.start(has_result)
+        self._jobs = self._jobs or CustomJobs(self.settings.project, self.settings.location, request)
+        self._job, self._failed_at = self._jobs.find_unfinished(), 0.0
+        while self._job and _state(self._job) == "cancelling":
+            time.sleep(self.poll_seconds)
+            self._job = self._jobs.find_unfinished()
+        if self._job:
+            logging.info("CustomJob %s of an earlier attempt: following it: %s", self._job.name, self._address)
+        elif not has_result:
+            self._job = self._jobs.create()
+            logging.info("created CustomJob %s: %s", self._job.name, self._address)
+        return self._job is not None
 
     def state(self) -> State:
-        """Asks for the state of the job."""
-        assert self._job, "start comes first"
-        return self._job.state()
+        """Asks for the state of the job, and for a process's report of its failure."""
+        assert self._jobs is not None, "start comes first"
+        assert self._job is not None
+        job = self._job = self._jobs.get(self._job.name)
+        words, where = f"CustomJob {job.name}: {_state(job)}", f"its logs: {self._address}"
+        if _state(job) in ("succeeded", "partially_succeeded"):
+            return State("succeeded", words)
+        if report := self._jobs.read_report():
+            self._jobs.cancel(job.name, has_time=True)  # the service would restart the process, and then the job
+            return State("failed", words, Failure(f"CustomJob {job.name} failed: {report.message}\n{where}", is_final=True))
+        if _state(job) not in ("failed", "cancelled", "expired"):
+            return State("running" if _state(job) == "running" else "queued", words)
+        if _state(job) == "failed" and not job.error.message:
+            self._failed_at = self._failed_at or time.monotonic()
+            if time.monotonic() - self._failed_at < timeouts.VERTEX_ERROR_SECONDS:
+                return State("running", f"{words}; waiting for the reason")
+        message = f"{words}: {job.error.message or 'no reason is given'}\n{where}"
+        return State("failed", words, Failure(message, is_final=not _may_retry(job)))
 
     def stop(self, has_time: bool) -> None:
-        """Cancels the job."""
-        if self._job:
-            self._job.cancel(has_time)
+        """Cancels the job; see `Launcher`."""
+        if self._jobs and self._job:
+            self._jobs.cancel(self._job.name, has_time)
+
+    @property
+    def _address(self) -> str:
+        """Returns the address of the job's page in the Google Cloud console."""
+        assert self._jobs is not None
+        assert self._job is not None
+        return self._jobs.address_of(self._job.name)
+
+
+def _state(job: "CustomJob") -> str:
+    return str(job.state.name.removeprefix("JOB_STATE_").lower())
+
+
+def _may_retry(job: "CustomJob") -> bool:
+    """Returns True if another job may succeed where this one failed.
+
+    A failure without an exit code is one of the service, such as a lack of machines: it
+    may pass. A process of ours that fails for good reports it.
+    """
+    code = _EXIT_CODE.search(job.error.message)
+    is_final = code is not None and not code[2] and exit_codes.is_final(int(code[1]))
+    return _state(job) == "failed" and not is_final
 
 
 def _make_pools(training: Training, settings: VertexTrainingSettings, error_file: str) -> list[dict[str, Any]]:

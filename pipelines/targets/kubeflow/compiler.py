@@ -14,12 +14,13 @@ from tfx.orchestration import pipeline as tfx_pipeline
 from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import Notify
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.kubeflow import exit_step, pods, training
-from tfx_distribute.pipelines.targets.kubeflow.machines import Document, make_machine
+from tfx_distribute.pipelines.targets.kubeflow.machines import Document, make_grace
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.target import Package
 
@@ -60,6 +61,7 @@ def compile_pipeline(
     notify: Notify | None = None,
 ) -> Package:
     """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`."""
+    accelerators.check_all(resources, settings.platform)
     name = pipeline.pipeline_info.pipeline_name
     by_tfx = targets_compiler.compile_with_tfx(
         pipeline,
@@ -79,8 +81,8 @@ def compile_pipeline(
     for name, step in by_tfx.steps.items():
         if isinstance(step.component, FileBasedExampleGen):
             pipeline_ir.add_resolved_input(compiled, name, name_utils.get_full_name(step.component.driver_class))
-        machine = make_machine(step.machine, settings.platform)
-        retries = SPOT_RETRIES if step.machine.spot else targets_compiler.SMALL_RETRIES if step.waits else 0
+        machine = step.machine
+        retries = SPOT_RETRIES if machine.spot else targets_compiler.SMALL_RETRIES if step.waits else 0
         pipeline_ir.complete_step(
             compiled,
             name,
@@ -88,7 +90,7 @@ def compile_pipeline(
             {"maxRetryCount": retries, **BACKOFF} if retries else {},
             is_cached=step.is_cached,
             trains=step.trains,
-            environment=machine.grace if step.trains else None,
+            environment=make_grace(machine) if step.trains else None,
         )
         queue = {QUEUE_LABEL: settings.queue} if settings.queue and step.trains else {}
         configs[f"{name}{pipeline_ir.EXECUTOR}"] = pods.make_executor_config(machine, settings, {**settings.labels, **queue})
@@ -99,8 +101,7 @@ def compile_pipeline(
         exit_step.add(compiled, notify, settings)
     # Steps that are not components: they resolve input files and the latest blessed
     # model, and send notifications.
-    default_machine = make_machine(resources.get(DEFAULT, MachineSpec()), settings.platform)
-    other = pods.make_executor_config(default_machine, settings, settings.labels)
+    other = pods.make_executor_config(resources.get(DEFAULT, MachineSpec()), settings, settings.labels)
     executors = compiled["deploymentSpec"]["executors"]
     configs = {label: configs.get(label, other) for label, executor in executors.items() if "container" in executor}
     configs = {label: config for label, config in configs.items() if config}

@@ -1,59 +1,65 @@
 """Converts machines of a pipeline file to the terms of Kubernetes. Pure functions."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.trainer_module.liveness import termination
 
 Document = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class Machine:
-    """A `MachineSpec` in the terms of Kubernetes.
-
-    Attributes:
-      shared_memory: `emptyDir` of `/dev/shm`; None for the container's default.
-    """
-
-    limits: Mapping[str, str]
-    node_selector: Mapping[str, str]
-    tolerations: list[Document]
-    shared_memory: Document | None
-
-    @property
-    def grace(self) -> dict[str, str]:
-        """Environment variable with the time to end in; empty for the usual time."""
-        is_spot = self.node_selector.get(accelerators.SPOT_LABEL) == "true"
-        return {termination.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if is_spot else {}
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
+_GPU, _TPU, _SPOT = "nvidia.com/gpu", "google.com/tpu", "cloud.google.com/gke-spot"
 
 
-def make_machine(machine: MachineSpec, platform: accelerators.Cluster) -> Machine:
-    """Converts a machine of a pipeline file to the terms of Kubernetes.
-
-    Raises a ConfigurationError if the platform has no such accelerator, topology or
-    spot machine.
-    """
-    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, platform, machine.spot)
-    limits = keep_set(cpu=machine.cpu, memory=machine.memory)
+def make_limits(machine: MachineSpec) -> dict[str, str]:
+    """Returns the limits of a container's resources."""
+    limits: dict[str, str] = keep_set(cpu=machine.cpu, memory=machine.memory)
     if machine.accelerator:
-        count = accelerators.count_devices(machine.accelerator, machine.accelerator_count, machine.topology)
-        limits[accelerators.get_resource_name(machine.accelerator)] = str(count)
-    has_shared_memory = machine.accelerator or machine.shared_memory is not None
-    tolerations = accelerators.make_tolerations(machine.accelerator, machine.spot)
-    return Machine(
-        limits=limits,
-        node_selector={
-            **accelerators.make_node_selector(machine.accelerator, machine.topology, machine.spot),
-            **machine.node_selector,
-        },
-        tolerations=[*map(dict, tolerations), *(keep_set(**each.model_dump()) for each in machine.tolerations)],
-        shared_memory=keep_set(medium="Memory", sizeLimit=machine.shared_memory) if has_shared_memory else None,
-    )
+        google = _TPU if accelerators.is_tpu(machine) else _GPU
+        is_resource = machine.accelerator.startswith(accelerators.RESOURCE_PREFIX)
+        limits[machine.accelerator if is_resource else google] = str(accelerators.count_devices(machine))
+    return limits
+
+
+def make_node_selector(machine: MachineSpec) -> dict[str, str]:
+    """Returns the labels that a node must have: those of GKE, and the user's.
+
+    Other clusters have none in common: a resource may be on any node that has it.
+    """
+    labels = {}
+    if accelerators.is_tpu(machine):
+        labels["cloud.google.com/gke-tpu-accelerator"] = machine.accelerator or ""
+        labels["cloud.google.com/gke-tpu-topology"] = machine.topology
+    elif machine.accelerator in accelerators.GPUS:
+        labels["cloud.google.com/gke-accelerator"] = machine.accelerator
+    if machine.spot:
+        labels[_SPOT] = "true"
+    return {**labels, **machine.node_selector}
+
+
+def make_tolerations(machine: MachineSpec) -> list[dict[str, str]]:
+    """Returns tolerations of the taints that reserve such nodes, and the user's."""
+    tolerations = []
+    if machine.accelerator:
+        taint = _TPU if accelerators.is_tpu(machine) else _GPU
+        tolerations.append({"key": taint, "operator": "Exists", "effect": "NoSchedule"})
+    if machine.spot:
+        tolerations.append({"key": _SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
+    return [*tolerations, *(keep_set(**each.model_dump()) for each in machine.tolerations)]
+
+
+def make_shared_memory(machine: MachineSpec) -> Document | None:
+    """Returns the volume of `/dev/shm`; None for the container's default."""
+    if machine.shared_memory is None and not machine.accelerator:
+        return None
+    return keep_set(medium="Memory", sizeLimit=machine.shared_memory)
+
+
+def make_grace(machine: MachineSpec) -> dict[str, str]:
+    """Returns the variable with the time to end in; empty for the usual time."""
+    return {termination.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if machine.spot else {}
 
 
 def keep_set(**values: Any) -> Document:

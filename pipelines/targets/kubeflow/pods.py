@@ -9,14 +9,13 @@ github.com/kubeflow/pipelines). `training` makes those of a training.
 
 from collections.abc import Mapping
 
-from tfx_distribute.pipelines.spec.machines import number
-from tfx_distribute.pipelines.targets.kubeflow.machines import Document, Machine, keep_set
+from tfx_distribute.pipelines.spec.machines import MachineSpec, number
+from tfx_distribute.pipelines.targets.kubeflow import machines
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, keep_set
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
-SHARED_MEMORY = "/dev/shm"  # noqa: S108
 
-
-def make_resource_spec(machine: Machine) -> Document:
+def make_resource_spec(machine: MachineSpec) -> Document:
     """Returns the resources of a step, in both current and older fields.
 
     The backend reads the current fields first.
@@ -24,18 +23,17 @@ def make_resource_spec(machine: Machine) -> Document:
     The accelerator's type is the name of a Kubernetes resource, not Vertex AI's name.
     """
     spec: Document = {}
-    if "cpu" in machine.limits:
-        spec |= {"resourceCpuLimit": machine.limits["cpu"], "cpuLimit": float(number(machine.limits["cpu"]))}
-    if "memory" in machine.limits:
-        gigabytes = float(number(machine.limits["memory"]) / 10**9)
-        spec |= {"resourceMemoryLimit": machine.limits["memory"], "memoryLimit": gigabytes}
-    for name, count in machine.limits.items():
+    if machine.cpu:
+        spec |= {"resourceCpuLimit": machine.cpu, "cpuLimit": float(number(machine.cpu))}
+    if machine.memory:
+        spec |= {"resourceMemoryLimit": machine.memory, "memoryLimit": float(number(machine.memory) / 10**9)}
+    for name, count in machines.make_limits(machine).items():
         if "/" in name:
             spec["accelerator"] = {"resourceType": name, "resourceCount": count, "type": name, "count": int(count)}
     return spec
 
 
-def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
+def make_executor_config(machine: MachineSpec, target: KubeflowSettings, labels: Mapping[str, str]) -> Document:
     """Returns a step's entry in the platform spec; its pod gets `labels`."""
     # Only on request: versions before 2.16 do not know the field, and two of them
     # refuse pipelines with unknown fields.
@@ -45,10 +43,12 @@ def make_executor_config(machine: Machine, target: KubeflowSettings, labels: Map
         # False is the default, and must not have older versions refuse the pipeline.
         "runAsNonRoot": target.security_context.run_as_non_root or None,
     }
-    shared_memory = machine.shared_memory and {"volumeName": "dshm", "mountPath": SHARED_MEMORY, **machine.shared_memory}
+    shared_memory = machines.make_shared_memory(machine)
+    if shared_memory:
+        shared_memory = {"volumeName": "dshm", "mountPath": SHARED_MEMORY, **shared_memory}
     return keep_set(
-        nodeSelector=keep_set(labels=machine.node_selector),
-        tolerations=machine.tolerations,
+        nodeSelector=keep_set(labels=machines.make_node_selector(machine)),
+        tolerations=machines.make_tolerations(machine),
         emptyDirMounts=[shared_memory] if shared_memory else [],
         pvcMount=[
             {"mountPath": volume.mount_path, "pvcNameParameter": _make_constant(volume.claim), "constant": volume.claim}

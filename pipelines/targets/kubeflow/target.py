@@ -63,7 +63,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     def check(self, settings: "KubeflowSettings") -> None:
         """Checks the settings and the machines."""
-        from tfx_distribute.pipelines.machines import machine_checks
+        from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.targets.kubeflow import training
         from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.job import strategy_table
@@ -81,7 +81,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
                 f"beam.runner: the machines of {spec.beam.runner} reach nothing at {root}; write runner: direct, or a gs:// "
                 "pipeline_root"
             )
-        machine_checks.check_all(spec.resources, settings.platform)
+        accelerators.check_all(spec.resources, settings.platform)
         distribution = spec.trainer.parameters.distribution
         strategy_table.check_all_reduce(distribution, "Kubeflow")
         launcher = training.launcher(spec.name, spec.resources, settings)

@@ -6,11 +6,11 @@ neither TFX nor TensorFlow.
 
 from collections.abc import Mapping
 
-from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of
-from tfx_distribute.pipelines.targets.kubeflow.machines import Document, Machine, keep_set, make_machine
-from tfx_distribute.pipelines.targets.kubeflow.pods import SHARED_MEMORY
+from tfx_distribute.pipelines.targets.kubeflow import machines
+from tfx_distribute.pipelines.targets.kubeflow.machines import SHARED_MEMORY, Document, keep_set
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 from tfx_distribute.trainer_module.reporting import metrics_server, process_log
@@ -29,12 +29,10 @@ def launcher(
 
     `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
-    worker = make_machine(machine_of(resources, trainer), settings.platform)
-    server = make_machine(machine_of(resources, PARAMETER_SERVER), settings.platform)
     return KubernetesSettings(
         name=name,
-        worker=make_pod_template(worker, settings),
-        parameter_server=make_pod_template(server, settings),
+        worker=make_pod_template(machine_of(resources, trainer), settings),
+        parameter_server=make_pod_template(machine_of(resources, PARAMETER_SERVER), settings),
         training=settings.training,
         training_dir=settings.training_dir,
         labels=settings.labels,
@@ -56,7 +54,7 @@ def checkpoint_dir(name: str, settings: KubeflowSettings) -> str | None:
     return f"{root}/{name}/checkpoints" if root.startswith("gs://") else None
 
 
-def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
+def make_pod_template(machine: MachineSpec, target: KubeflowSettings) -> Document:
     """Returns the pod template of a training process, without its command.
 
     The container has the name that the Training Operator requires.
@@ -66,11 +64,12 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
     for position, volume in enumerate(target.volumes):
         volumes.append({"name": f"volume-{position}", "persistentVolumeClaim": {"claimName": volume.claim}})
         mounts.append({"name": f"volume-{position}", "mountPath": volume.mount_path})
-    if machine.shared_memory:
-        volumes.append({"name": "dshm", "emptyDir": machine.shared_memory})
+    if shared_memory := machines.make_shared_memory(machine):
+        volumes.append({"name": "dshm", "emptyDir": shared_memory})
         mounts.append({"name": "dshm", "mountPath": SHARED_MEMORY})
-    gpus = [count for resource, count in machine.limits.items() if resource.startswith(accelerators.GPU_RESOURCE_PREFIX)]
-    values = {**({REQUESTED_GPUS: gpus[0]} if gpus else {}), **machine.grace}
+    values = machines.make_grace(machine)
+    if machine.accelerator and not accelerators.is_tpu(machine):
+        values = {REQUESTED_GPUS: str(accelerators.count_devices(machine)), **values}
     if target.log_format != "text":
         values[process_log.FORMAT_VARIABLE] = target.log_format
     annotations, ports = dict(NO_SIDECAR), []
@@ -94,7 +93,7 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         securityContext=NO_PRIVILEGES,
         ports=ports,
         env=[*secrets, *({"name": variable, "value": value} for variable, value in values.items())],
-        resources=keep_set(limits=machine.limits),
+        resources=keep_set(limits=machines.make_limits(machine)),
         volumeMounts=mounts,
     )
     # Its user is that of the step that starts the training: both exchange files.
@@ -110,8 +109,8 @@ def make_pod_template(machine: Machine, target: KubeflowSettings) -> Document:
         containers=[container],
         securityContext=security,
         volumes=volumes,
-        nodeSelector=machine.node_selector,
-        tolerations=machine.tolerations,
+        nodeSelector=machines.make_node_selector(machine),
+        tolerations=machines.make_tolerations(machine),
         imagePullSecrets=[{"name": name} for name in target.image_pull_secrets],
         serviceAccountName=target.service_account,
     )

@@ -1,14 +1,13 @@
 """Submits compiled pipelines to Vertex AI; follows, lists and cancels their runs."""
 
 import contextlib
-import json
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from google.cloud.aiplatform import utils
-from google.cloud.aiplatform_v1.types import PipelineJob, PipelineTaskDetail, Schedule
+from google.cloud.aiplatform_v1.types import PipelineJob, Schedule
 from google.protobuf import json_format
 
 from tfx_distribute.components import timeouts
@@ -25,15 +24,13 @@ from tfx_distribute.pipelines.targets.target import Submitted
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
-_VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
-
 
 class VertexRuns(RemoteRuns):
     """The pipeline jobs of a project in a region.
 
     ```python
     runs = VertexRuns("example-project", "europe-west4")
-    succeeded = runs.follow(runs.submit(make_job(document, settings)).id, print)
+    succeeded = runs.follow(runs.submit(make_job(package.pipeline, settings)).id, print)
     ```
 
     None for `project` is that of the credentials, for `region` the SDK's default.
@@ -47,18 +44,15 @@ class VertexRuns(RemoteRuns):
         self._place = (project, region)
         self._client, self._parent = service.connect(utils.PipelineJobClientWithOverride, project, region)
 
-    def submit(self, job: Mapping[str, Any], job_id: str | None = None) -> Submitted:
-        """Runs a pipeline once; `job` is JSON, see `make_job`.
-
-        A `job_id` of None is the pipeline's name, the time and a random suffix.
-        """
+    def submit(self, job: Mapping[str, Any]) -> Submitted:
+        """Runs a pipeline once; `job` is JSON, see `make_job`."""
         # Two people may submit in the same second.
         suffix = f"{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
         with _explaining_errors():
             created = self._client.create_pipeline_job(
                 parent=self._parent,
                 pipeline_job=service.parse(PipelineJob, job),
-                pipeline_job_id=job_id or f"{job['pipelineSpec']['pipelineInfo']['name']}-{suffix}",
+                pipeline_job_id=f"{job['pipelineSpec']['pipelineInfo']['name']}-{suffix}",
                 timeout=timeouts.REQUEST_SECONDS,
             )
         return Submitted(created.name, _make_address("runs", created.name))
@@ -125,40 +119,26 @@ def _explaining_errors() -> Iterator[None]:
 
 
 def make_job(
-    document: str,
+    document: Mapping[str, Any],
     target: VertexSettings,
-    arguments: Mapping[str, Any] | None = None,
-    *,
     display_name: str | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Returns a compiled PipelineJob with the settings of a run, JSON.
 
-    Parameters that are not in `arguments` take their defaults; a name that the pipeline
-    does not have raises a ConfigurationError. A `display_name` of None is the
-    pipeline's name. `labels` are added to those of the target.
+    A `display_name` of None is the pipeline's name. `labels` are added to those of the
+    compiled job.
     """
-    arguments, job = arguments or {}, json.loads(document)
-    declared = job["pipelineSpec"]["root"].get("inputDefinitions", {}).get("parameters", {})
-    for name in arguments:
-        if name not in declared:
-            raise ConfigurationError(f"{name}: the pipeline has no such parameter; it has {', '.join(sorted(declared))}")
-    values = {name: {_VALUES[declared[name]["type"]]: value} for name, value in arguments.items()}
-    config = job["runtimeConfig"]
-    job["displayName"] = display_name or job["displayName"]
-    job["labels"] = {**job.get("labels", {}), **target.labels, **(labels or {})}
-    job["runtimeConfig"] = {
-        "gcsOutputDirectory": target.pipeline_root,
-        "parameters": {**config.get("parameters", {}), **values},
-    }
     key = target.encryption_spec_key_name
-    optional_fields = {
+    fields = {
+        "displayName": display_name,
+        "labels": {**document.get("labels", {}), **(labels or {})},
         "serviceAccount": target.service_account,
         "network": target.network,
         "encryptionSpec": {"kmsKeyName": key} if key else None,
         "pscInterfaceConfig": target.psc_interface_config,
     }
-    return {**job, **{name: value for name, value in optional_fields.items() if value}}
+    return {**document, **{name: value for name, value in fields.items() if value}}
 
 
 def _ident(job: PipelineJob) -> str:
@@ -169,11 +149,6 @@ def _state(job: PipelineJob) -> str:
     return str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
 
 
-def _tasks(job: PipelineJob) -> list[PipelineTaskDetail]:
-    """Returns the tasks of a job, without that of the whole run."""
-    return [task for task in job.job_detail.task_details if task.task_name != _ident(job)]
-
-
 def _to_run(job: PipelineJob) -> RemoteRun:
     tasks = tuple(
         RemoteTask(
@@ -182,7 +157,8 @@ def _to_run(job: PipelineJob) -> RemoteRun:
             seconds_between(task.start_time or None, task.end_time or None),
             task.error.message,
         )
-        for task in _tasks(job)
+        for task in job.job_detail.task_details
+        if task.task_name != _ident(job)  # that of the whole run
     )
     config = json_format.MessageToDict(PipelineJob.pb(job).runtime_config)
     parameters = {name: next(iter(value.values()), None) for name, value in config.get("parameters", {}).items()}

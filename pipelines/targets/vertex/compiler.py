@@ -11,7 +11,7 @@ from typing import Any
 from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfx_distribute.components.example_gen.names import WINDOW
-from tfx_distribute.components.launchers import accelerators
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import Notify
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
@@ -32,6 +32,7 @@ def compile_pipeline(
     notify: Notify | None = None,
 ) -> Package:
     """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`."""
+    accelerators.check_all(resources, "vertex")
     name = pipeline.pipeline_info.pipeline_name
     by_tfx = targets_compiler.compile_with_tfx(
         pipeline,
@@ -46,8 +47,7 @@ def compile_pipeline(
     pipeline_ir.check_references(spec)
     for name, step in by_tfx.steps.items():
         machine = step.machine
-        accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex")
-        checks.check_step(step.machine_name, machine)
+        vertex_machines.check_step(step.machine_name, machine)
         # TFX's own driver, which runs there before a step, does not know its spans.
         has_spans = WINDOW in step.component.exec_properties
         if has_spans:

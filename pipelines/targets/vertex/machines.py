@@ -7,9 +7,8 @@ worker pool names its machine type.
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_distribute.components.launchers import accelerators
 from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
-from tfx_distribute.pipelines.machines import machine_checks
+from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -25,15 +24,6 @@ _MAX_AGENTS_GIB = 16 * _AGENTS_SHARE
 # It has a command of its own. Source:
 # https://cloud.google.com/vertex-ai/docs/training/distributed-training#reduction_server
 _REDUCTION_SERVER_IMAGE = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
-_POOLS_ONLY = (
-    "reservation",
-    "tensorboard",
-    "timeout",
-    "scheduling_strategy",
-    "max_wait_duration",
-    "boot_disk_type",
-    "boot_disk_size_gb",
-)
 
 
 def launcher_settings(
@@ -48,36 +38,28 @@ def launcher_settings(
     container: dict[str, Any] = {"image_uri": settings.image}
     if settings.log_format != "text":
         container["env"] = [{"name": process_log.FORMAT_VARIABLE, "value": settings.log_format}]
-    disk = _keep_set(boot_disk_type=settings.boot_disk_type, boot_disk_size_gb=settings.boot_disk_size_gb)
-
-    def pool(machine: dict[str, Any]) -> dict[str, Any]:
-        return _keep_set(machine_spec=machine, container_spec=container, disk_spec=disk)
-
+    pool = {**settings.worker_pool, "container_spec": container}
+    own_machine = settings.worker_pool.get("machine_spec", {})
     job_spec = _keep_set(
-        scheduling=_keep_set(
-            strategy="SPOT" if worker.spot else settings.scheduling_strategy,
-            max_wait_duration=None if settings.max_wait_duration is None else f"{settings.max_wait_duration}s",
-            timeout=settings.timeout and f"{settings.timeout}s",
-            restart_job_on_worker_restart=settings.restart_job_on_worker_restart,
-        ),
+        scheduling={**({"strategy": "SPOT"} if worker.spot else {}), **settings.custom_job.get("scheduling", {})},
         service_account=settings.service_account,
         network=settings.network,
         psc_interface_config=settings.psc_interface_config,
-        tensorboard=settings.tensorboard,
     )
     encryption = _keep_set(kms_key_name=settings.encryption_spec_key_name)
     return VertexTrainingSettings(
         name=name,
         project=settings.project or "",
         location=settings.region or "",
-        worker=pool(make_machine_spec(worker, settings.reservation)),
-        parameter_server=pool(make_machine_spec(parameter_server)),
+        worker={**pool, "machine_spec": {**make_machine_spec(worker), **own_machine}},
+        parameter_server={**pool, "machine_spec": make_machine_spec(parameter_server)},
         reduction_server={
-            "machine_spec": {"machine_type": settings.reduction_server_machine_type},
-            "replica_count": settings.reduction_server_replica_count,
+            "machine_spec": {"machine_type": "n1-highcpu-16"},
+            "replica_count": 1,
+            **settings.reduction_server,
             "container_spec": {"image_uri": _REDUCTION_SERVER_IMAGE},
         },
-        job=_keep_set(job_spec=job_spec, labels=settings.labels, encryption_spec=encryption),
+        job=_keep_set(job_spec={**settings.custom_job, **job_spec}, labels=settings.labels, encryption_spec=encryption),
         training="custom_job" if needs_pools else settings.training,
     )
 
@@ -96,29 +78,34 @@ def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = 
 
     `settings` are those of all training machines, if the machine is one of them.
     """
-    if machine_checks.is_tpu(machine):
+    if accelerators.is_tpu(machine):
         return f"TPU ({machine.accelerator})"
     lacks = [name for name in ("machine_type", "spot") if getattr(machine, name)]
-    lacks += [name for name in _POOLS_ONLY if settings and getattr(settings, name) is not None]
+    lacks += [name for name in ("custom_job", "worker_pool") if settings and getattr(settings, name)]
     return next(iter(lacks), "")
 
 
-def make_machine_spec(machine: MachineSpec, reservation: str | None = None) -> dict[str, Any]:
+def check_step(name: str, machine: MachineSpec) -> None:
+    """Checks that a step can have a machine; only training can have any."""
+    if reason := unsupported_in_step(machine):
+        raise ConfigurationError(
+            f"resources.{name}: a step has no {reason}; only training has: write it under resources.{TRAINER} or "
+            f"resources.{PARAMETER_SERVER}"
+        )
+
+
+def make_machine_spec(machine: MachineSpec) -> dict[str, Any]:
     """Returns Vertex AI's MachineSpec of a worker pool."""
-    accelerators.check(machine.accelerator, machine.accelerator_count, machine.topology, "vertex", machine.spot)
-    spec: dict[str, Any] = {"machine_type": machine.machine_type}
-    if machine.accelerator:
-        device = (machine.accelerator, machine.accelerator_count, machine.topology)
-        spec |= accelerators.make_machine_spec(*device, machine.machine_type)
-    elif not machine.machine_type:
-        spec["machine_type"] = _find_machine_type(machine)
-    if reservation is not None:
-        spec["reservation_affinity"] = {
-            "reservation_affinity_type": "SPECIFIC_RESERVATION",
-            "key": "compute.googleapis.com/reservation-name",
-            "values": [reservation],
-        }
-    return spec
+    name, count = machine.accelerator or "", accelerators.count_devices(machine)
+    devices: dict[str, Any]
+    if accelerators.is_tpu(machine):
+        machine_type, devices = accelerators.TPUS[name][machine.topology], {"tpu_topology": machine.topology}
+    elif name:
+        machine_type = accelerators.GPUS[name][count]
+        devices = {"accelerator_type": accelerator_type(name), "accelerator_count": count}
+    else:
+        machine_type, devices = machine.machine_type or _find_machine_type(machine), {}
+    return {"machine_type": machine.machine_type or machine_type, **devices}
 
 
 def make_resource_spec(machine: MachineSpec) -> dict[str, Any]:
@@ -129,9 +116,14 @@ def make_resource_spec(machine: MachineSpec) -> dict[str, Any]:
     if machine.memory:
         spec["memoryLimit"] = round(_gibibytes_with_agents(machine) * 2**30 / 1e9, 2)
     if machine.accelerator:
-        devices = accelerators.count_devices(machine.accelerator, machine.accelerator_count)
-        spec["accelerator"] = {"type": accelerators.ACCELERATORS[machine.accelerator].vertex_type, "count": str(devices)}
+        devices = accelerators.count_devices(machine)
+        spec["accelerator"] = {"type": accelerator_type(machine.accelerator), "count": str(devices)}
     return spec
+
+
+def accelerator_type(gpu: str) -> str:
+    """Returns Vertex AI's name of a GPU."""
+    return gpu.upper().replace("-", "_")
 
 
 def _find_machine_type(machine: MachineSpec) -> str:

@@ -52,25 +52,13 @@ class VertexSettings(RemoteSettings):
     """Where training runs: `step` is the Trainer's own step, `custom_job` the worker
     pools of a CustomJob, and `auto` the step if training is one process on a machine
     that a step can have."""
-    boot_disk_type: Literal["pd-ssd", "pd-standard", "hyperdisk-balanced"] | None = None
-    """Disk type of training machines; N4 and H200 need `hyperdisk-balanced`."""
-    boot_disk_size_gb: int | None = Field(None, ge=100, le=64000)
-    """Disk size of training machines, in GB; default 100."""
-    scheduling_strategy: Literal["STANDARD", "FLEX_START"] | None = None
-    """How Vertex AI gets the training machines: `STANDARD`, or `FLEX_START` to wait
-    until all of them are available. Spot machines are `resources.Trainer.spot`."""
-    max_wait_duration: int | None = Field(None, ge=0)
-    """Seconds that `FLEX_START` waits; 0 for any time, default one day."""
-    timeout: int | None = Field(None, ge=1)
-    """Maximum duration of training, in seconds; default seven days."""
-    restart_job_on_worker_restart: bool = False
-    """True to restart all training machines when one restarts, not just that one."""
-    tensorboard: str | None = Field(None, pattern=r"^projects/[^/]+/locations/[^/]+/tensorboards/[^/]+$")
-    """Vertex AI TensorBoard instance that also gets the training logs; needs
-    `service_account`."""
-    reservation: str | None = Field(None, pattern=r"^projects/[^/]+/zones/[^/]+/reservations/[^/]+$")
-    """Compute Engine reservation to take training machines from."""
-    reduction_server_replica_count: int = Field(1, ge=1)
-    """Number of reduction servers, used if `all_reduce` is `reduction_server`."""
-    reduction_server_machine_type: str = "n1-highcpu-16"
-    """Machine type of each reduction server; its network matters most."""
+    custom_job: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the API's `CustomJobSpec` for training, such as
+    `{scheduling: {strategy: FLEX_START, timeout: 86400s}}` or `{tensorboard: NAME}`."""
+    worker_pool: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the API's `WorkerPoolSpec` for the machines of a CustomJob, such as
+    `{disk_spec: {boot_disk_size_gb: 200}}`. Its `machine_spec`, such as a reservation,
+    is not for parameter servers."""
+    reduction_server: dict[str, Any] = Field(default_factory=dict)
+    """The same for reduction servers, used if `all_reduce` is `reduction_server`, such
+    as `{replica_count: 4}`; default one `n1-highcpu-16`."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
-_SCHEDULE = ("start_time", "end_time", "max_run_count", "max_concurrent_run_count")
+_SCHEDULE = ("start_time", "end_time", "max_concurrent_run_count")
 
 
 class VertexTarget(RemoteTarget["VertexSettings"]):
@@ -28,20 +28,16 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     title = "Vertex AI"
     times = _SCHEDULE
     suffix = ".json"
-    setting_options = ("project", "region", "network", "encryption_spec_key_name", "service_account", "pipeline_root")
+    setting_options = ("project", "region", "service_account", "pipeline_root")
     place_options = compile_options = (
         click.Option(["--project"], help="Vertex AI: Google Cloud project; default targets.vertex.project."),
         click.Option(["--region"], help="Vertex AI: Google Cloud region; default targets.vertex.region."),
     )
     submit_options = (
-        click.Option(["--network"], help="Vertex AI: network to peer with, projects/NUMBER/global/networks/NAME."),
-        click.Option(["--encryption-spec-key-name"], help="Vertex AI: Cloud KMS key that encrypts everything stored."),
-        click.Option(["--job-id"], help="Vertex AI: id of the job; default the pipeline's name and the time."),
         click.Option(
             ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
         ),
         *schedule_options(),
-        click.Option(["--max-run-count"], type=click.IntRange(1), help="Vertex AI: total number of runs of --cron."),
     )
 
     @classmethod
@@ -51,13 +47,31 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
         if options.get("experiment"):
             raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
-        check_schedule_options(options, _SCHEDULE, ("wait", "job_id"))
+        check_schedule_options(options, _SCHEDULE, ("wait",))
 
     def check(self, settings: "VertexSettings") -> None:
         """Checks the settings and the machines."""
-        from tfx_distribute.pipelines.targets.vertex import checks
+        from tfx_distribute.pipelines.machines import accelerators
+        from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, machine_of
+        from tfx_distribute.pipelines.targets.vertex import machines
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+        from tfx_distribute.trainer_module.job import strategy_table
 
-        checks.check(self.spec, settings)
+        spec = self.spec
+        for setting in ("project", "region"):
+            if getattr(settings, setting) is None:
+                raise ConfigurationError(
+                    f"targets.vertex.{setting}: is missing; write it, or give --{setting} with the command"
+                )
+        accelerators.check_all(spec.resources, "vertex")
+        for name, machine in spec.resources.items():
+            if name not in (TRAINER, PARAMETER_SERVER):
+                machines.check_step(name, machine)
+        if settings.training == "step":
+            if reason := machines.unsupported_in_step(machine_of(spec.resources, TRAINER), settings):
+                raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
+            strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "a step")
+        machines.launcher_settings(spec.name, spec.resources, settings)  # raises if there is no such machine
 
     def check_address(self, setting: str, path: str, settings: "VertexSettings") -> None:
         """Checks that other machines can reach a path."""
@@ -95,14 +109,14 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         self, package: Package, arguments: Mapping[str, Any], schedule: Mapping[str, Any] | None
     ) -> "tuple[RemoteRuns, Submitted]":
         """Makes the job of the pipeline, and starts it."""
+        from google.cloud.aiplatform_v1.types import CustomJob
+
+        from tfx_distribute.components.launchers.vertex import service
         from tfx_distribute.pipelines.targets.vertex import client
 
-        job = client.make_job(
-            package.to_text(),
-            self.settings,
-            arguments,
-            display_name=self.options.get("run_name"),
-            labels=dict(label.partition("=")[::2] for label in self.options.get("labels") or ()),
-        )
+        service.parse(CustomJob, self.launches() or {})  # raises if the API has no such fields
+        labels = dict(label.partition("=")[::2] for label in self.options.get("labels") or ())
+        # The arguments are the defaults of the compiled pipeline.
+        job = client.make_job(package.pipeline, self.settings, self.options.get("run_name"), labels)
         runs = client.VertexRuns(self.settings.project, self.settings.region)
-        return runs, runs.schedule(job, schedule) if schedule else runs.submit(job, self.options.get("job_id"))
+        return runs, runs.schedule(job, schedule) if schedule else runs.submit(job)

@@ -140,8 +140,3 @@ def test_a_training_that_has_to_end_is_stopped_as_by_a_signal():
     with pytest.raises(TerminatedError):
         run(launcher, is_stopped=lambda: True)
     assert launcher.stops == [False]
-
-
-def test_a_training_with_a_result_is_not_followed():
-    launcher = Scripted([AssertionError()])
-    follow(launcher, {}, Limits(Restarts(0)), has_result=True)

@@ -13,7 +13,6 @@ def api(tmp_path, monkeypatch):
     for module, name, value in (
         (launcher.KubernetesLauncher, "poll_seconds", 0.1),
         (timeouts, "NEWS_SECONDS", 0.1),
-        (timeouts, "UNSEEN_SECONDS", 0.5),
         (timeouts, "RETRY_SECONDS", 0.1),
         (timeouts, "ANSWER_SECONDS", 8.0),
         (timeouts, "STOP_SECONDS", 2.0),

@@ -46,25 +46,9 @@ def pod_of(*containers, phase="Running"):
     return client.V1Pod(metadata=client.V1ObjectMeta(name="p"), spec=client.V1PodSpec(containers=[]), status=status)
 
 
-def test_the_end_of_another_container_is_none_of_the_training():
-    proxy = container("a-proxy", exit_code=1)
-    assert not pods.PodEnd.of(pod_of(proxy, container("tensorflow"))).how
-    end = pods.PodEnd.of(pod_of(proxy, container("tensorflow", exit_code=143)))
-    assert end.how == "ended with exit code 143 (Error)"
-    end = pods.PodEnd.of(pod_of(proxy, container("tensorflow", exit_code=0), phase="Failed"))
-    assert (end.how, end.is_final) == ("failed: its container a-proxy ended with exit code 1 (Error)", False)
-
-
-def test_an_init_container_that_fails():
-    failed = pod_of(phase="Failed")
-    failed.status.init_container_statuses = [container("first", exit_code=0), container("login", exit_code=7)]
-    end = pods.PodEnd.of(failed)
-    assert (end.how, end.container) == ("failed: its init container login ended with exit code 7 (Error)", "login")
-    assert not end.is_final
-
-
 @pytest.mark.parametrize(("exit_code", "has_trained"), [(0, True), (1, False), (None, False)])
-def test_a_pod_whose_training_has_ended_while_a_sidecar_runs(exit_code, has_trained):
-    running = pod_of(container("a-proxy"), container("tensorflow", exit_code))
+def test_only_the_container_that_trains_counts(exit_code, has_trained):
+    running = pod_of(container("a-proxy", 1), container("tensorflow", exit_code))
     assert pods.has_trained(running) == has_trained
     assert pods.has_started(running)
+    assert pods.PodEnd.of(running).how == ("ended with exit code 1 (Error)" if exit_code else "")

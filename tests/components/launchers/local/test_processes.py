@@ -10,34 +10,56 @@ import pytest
 from programs import Programs
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.local.processes import Process, Processes
+from tfx_distribute.components.launchers.launcher import Training
+from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
 from tfx_distribute.components.launchers.restarts import Restarts
-from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+from tfx_distribute.trainer_module.job.training_job import (
+    Distribution,
+    FaultTolerance,
+    Outputs,
+    TrainingJob,
+    TrainingOptions,
+    UserModule,
+)
+
+SERVERS = Distribution("parameter_server", num_workers=1, num_parameter_servers=1)
 
 
 @pytest.fixture
-def chief_of(tmp_path):
-    """Starts a program as the only process of a cluster.
-
-    Returns the cluster and the process id.
-    """
+def start(tmp_path):
+    """Starts a program in place of each process; returns launcher and programs."""
     started = []
 
-    def start(program, silent_limit):
-        started.append(programs := Programs({"chief-0": [sys.executable, "-c", program]}))
-        chief = Process(CHIEF_TASK, tmp_path / "job.json", {}, tmp_path, tmp_path)
-        cluster = Processes(programs, [chief], lambda *_: None, silent_limit)
-        cluster.start()
-        return cluster, programs.running["chief-0"].pid
+    def start(commands, silent_seconds=60, distribution=SERVERS, restarts=None, listener=lambda *_: None):
+        programs = Programs(commands)
+        settings = LocalLauncherSettings(log_dir=tmp_path, server=programs, on_progress=listener)
+        job = TrainingJob(
+            UserModule("model.build_model"),
+            None,
+            distribution,
+            TrainingOptions(epochs=1),
+            Outputs("", "", str(tmp_path / "result.json")),
+            fault_tolerance=FaultTolerance(heartbeat_timeout_secs=silent_seconds / 5),
+        )
+        launcher = LocalLauncher(settings, job, restarts or Restarts(0))
+        started.append((launcher, programs))
+        launcher.start(launcher.request(Training("digits", str(tmp_path / "job.json"), distribution, {})), False)
+        return launcher, programs
 
     yield start
-    for programs in started:
+    for launcher, programs in started:
+        launcher.stop(has_time=True)
         programs.close()
 
 
-def follow(cluster):
+def start_chief(start, program, silent_seconds, **arguments):
+    """Starts a Python program as the only process of a cluster."""
+    return start({"chief-0": [sys.executable, "-c", program]}, silent_seconds, Distribution(), **arguments)
+
+
+def follow(launcher):
     """Follows a cluster to its end; returns the state."""
-    while (state := cluster.state()).phase not in ("succeeded", "failed"):
+    while (state := launcher.state()).phase not in ("succeeded", "failed"):
         pass
     return state
 
@@ -54,16 +76,16 @@ threading.Thread(target=give_signs, daemon=True).start()
 
 
 @pytest.mark.timeout(60)
-def test_process_that_gives_signs_of_life_is_not_ended(chief_of):
-    cluster, _ = chief_of(SIGNS + "time.sleep(6)\n", 4.0)
-    assert follow(cluster).phase == "succeeded"
+def test_process_that_gives_signs_of_life_is_not_ended(start):
+    launcher, _ = start_chief(start, SIGNS + "time.sleep(6)\n", 4.0)
+    assert follow(launcher).phase == "succeeded"
 
 
 @pytest.mark.timeout(60)
-def test_process_that_hangs_is_ended(chief_of):
-    cluster, pid = chief_of(SIGNS + "time.sleep(600)\n", 1.0)
-    os.kill(pid, signal.SIGSTOP)
-    failure = follow(cluster).failure
+def test_process_that_hangs_is_ended(start):
+    launcher, programs = start_chief(start, SIGNS + "time.sleep(600)\n", 1.0)
+    os.kill(programs.running["chief-0"].pid, signal.SIGSTOP)
+    failure = follow(launcher).failure
     assert re.search(r"no sign of life for [1-9] s; if it needs more time, write a larger heartbeat_time", failure.message)
     assert not failure.is_final
 
@@ -78,29 +100,24 @@ time.sleep(2)
 """
 
 
-def test_last_line_of_a_run_fn_is_its_progress(chief_of, tmp_path, monkeypatch):
+def test_last_line_of_a_run_fn_is_its_progress(start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    cluster, _ = chief_of(PRINTS, 60.0)
     reports = []
-    cluster._on_progress = lambda _, progress: reports.append((progress.phase, progress.activity))
-    assert follow(cluster).phase == "succeeded"
+    launcher, _ = start_chief(
+        start, PRINTS, 60.0, listener=lambda _, progress: reports.append((progress.phase, progress.activity))
+    )
+    assert follow(launcher).phase == "succeeded"
     assert reports[0] == ("run_fn", "")
     assert reports[-1] == ("run_fn", "step 2")
 
 
 @pytest.mark.timeout(60)
-def test_a_server_is_not_waited_for_if_the_chief_is_asked_to_stop(tmp_path):
+def test_a_server_is_not_waited_for_if_the_chief_is_asked_to_stop(start):
     """It has nothing to save."""
-    tasks = [CHIEF_TASK, ClusterTask("ps", 0)]
-    both = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path, task.role == "ps") for task in tasks]
-    programs = Programs({"chief-0": ["sh", "-c", "exit 143"], "ps-0": ["sleep", "600"]})
-    cluster = Processes(programs, both, lambda *_: None, 60.0)
+    waits = ["sleep", "600"]
     began = time.monotonic()
-    cluster.start()
-    try:
-        assert "exit code 143" in follow(cluster).failure.message
-    finally:
-        cluster.kill()
+    launcher, _ = start({"chief-0": ["sh", "-c", "exit 143"], "worker-0": waits, "ps-0": waits})
+    assert "exit code 143" in follow(launcher).failure.message
     assert time.monotonic() - began < timeouts.SAVE_SECONDS / 2
 
 
@@ -110,18 +127,11 @@ WAITS_FOR_IT = "until [ -e again ]; do sleep 0.05; done; sleep 0.5"
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("max_restarts", "phase"), [(1, "succeeded"), (0, "failed")])
-def test_worker_that_serves_is_started_again_alone(tmp_path, monkeypatch, max_restarts, phase):
+def test_worker_that_serves_is_started_again_alone(start, tmp_path, monkeypatch, max_restarts, phase):
     monkeypatch.chdir(tmp_path)
-    tasks = [CHIEF_TASK, ClusterTask("worker", 0)]
-    both = [Process(task, tmp_path / "job.json", {}, tmp_path, tmp_path, task.role == "worker") for task in tasks]
-    programs = Programs({"chief-0": ["sh", "-c", WAITS_FOR_IT], "worker-0": ["sh", "-c", DIES_ONCE]})
     told = []
-    restarts = Restarts(max_restarts, tell=told.append)
-    cluster = Processes(programs, both, lambda *_: None, 60.0, restarts.allow)
-    cluster.start()
-    try:
-        assert follow(cluster).phase == phase
-    finally:
-        cluster.kill()
+    commands = {"chief-0": ["sh", "-c", WAITS_FOR_IT], "worker-0": ["sh", "-c", DIES_ONCE], "ps-0": ["sleep", "600"]}
+    launcher, _ = start(commands, restarts=Restarts(max_restarts, tell=told.append))
+    assert follow(launcher).phase == phase
     assert len(told) == max_restarts
     assert all(words.endswith("; restart 1 of 1") for words in told)

@@ -226,7 +226,7 @@ def test_a_step_that_only_waits_is_small(digits):
     assert not {"nodeSelector", "tolerations", "emptyDirMounts"} & set(config)
     parameter = digits.pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]["launcher"]
     launcher = json.loads(parameter["runtimeValue"]["constant"])
-    assert launcher["training"] == "pods", "whatever a run asks for: this step has no accelerator"
+    assert launcher["training"] == "elsewhere", "whatever a run asks for: this step has no accelerator"
     worker = launcher["worker"]["spec"]
     assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
     assert worker["nodeSelector"]["cloud.google.com/gke-accelerator"] == "nvidia-l4"

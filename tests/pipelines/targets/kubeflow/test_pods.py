@@ -2,7 +2,6 @@ import pytest
 
 from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
 from tfx_distribute.pipelines.targets.kubeflow import pods
-from tfx_distribute.pipelines.targets.kubeflow.machines import make_machine
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings, Secret, Volume
 from tfx_distribute.pipelines.targets.kubeflow.training import make_pod_template
 
@@ -16,32 +15,27 @@ TARGET = KubeflowSettings(
     labels={"team": "a"},
 )
 MACHINES = {
-    "cpu": (MachineSpec(cpu="500m", memory="2Gi"), "kubernetes"),
-    "gpu": (
-        MachineSpec(
-            cpu="8",
-            memory="32Gi",
-            accelerator="nvidia.com/gpu",
-            accelerator_count=2,
-            shared_memory="8Gi",
-            node_selector={"nvidia.com/gpu.product": "NVIDIA-A10G"},
-        ),
-        "kubernetes",
+    "cpu": MachineSpec(cpu="500m", memory="2Gi"),
+    "gpu": MachineSpec(
+        cpu="8",
+        memory="32Gi",
+        accelerator="nvidia.com/gpu",
+        accelerator_count=2,
+        shared_memory="8Gi",
+        node_selector={"nvidia.com/gpu.product": "NVIDIA-A10G"},
     ),
-    "part-of-a-gpu": (MachineSpec(accelerator="nvidia.com/mig-1g.5gb"), "kubernetes"),
-    "gke-gpu-spot": (MachineSpec(memory="32Gi", accelerator="nvidia-tesla-t4", accelerator_count=4, spot=True), "gke"),
-    "gke-tpu": (MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"), "gke"),
-    "gke-cpu-spot": (
-        MachineSpec(spot=True, node_selector={"pool": "big"}, tolerations=[Toleration(key="big", operator="Exists")]),
-        "gke",
+    "part-of-a-gpu": MachineSpec(accelerator="nvidia.com/mig-1g.5gb"),
+    "gke-gpu-spot": MachineSpec(memory="32Gi", accelerator="nvidia-tesla-t4", accelerator_count=4, spot=True),
+    "gke-tpu": MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x2"),
+    "gke-cpu-spot": MachineSpec(
+        spot=True, node_selector={"pool": "big"}, tolerations=[Toleration(key="big", operator="Exists")]
     ),
 }
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_in_all_documents(name, expected):
-    node, platform = MACHINES[name]
-    machine = make_machine(node, platform)
+    machine = MACHINES[name]
     expected(
         f"machines/{name}",
         {
@@ -56,7 +50,7 @@ def test_annotations_of_all_pods():
     target = TARGET.model_copy(
         update={"annotations": {"karpenter.sh/do-not-disrupt": "true", "linkerd.io/inject": "disabled"}}
     )
-    machine = make_machine(MachineSpec(), "kubernetes")
+    machine = MachineSpec()
     annotations = make_pod_template(machine, target)["metadata"]["annotations"]
     assert annotations == {"sidecar.istio.io/inject": "false", **target.annotations}
     config = pods.make_executor_config(machine, target, {})
@@ -65,7 +59,7 @@ def test_annotations_of_all_pods():
 
 def test_a_pod_that_prometheus_and_log_collectors_read():
     target = TARGET.model_copy(update={"log_format": "json", "metrics_port": 9400})
-    template = make_pod_template(make_machine(MachineSpec(), "kubernetes"), target)
+    template = make_pod_template(MachineSpec(), target)
     assert template["metadata"]["annotations"] == {
         "sidecar.istio.io/inject": "false",
         "prometheus.io/scrape": "true",
@@ -81,7 +75,7 @@ def test_a_pod_that_prometheus_and_log_collectors_read():
 
 
 def test_a_machine_of_which_nothing_is_said():
-    machine = make_machine(MachineSpec(), "kubernetes")
+    machine = MachineSpec()
     assert pods.make_resource_spec(machine) == {}
     plain = KubeflowSettings(image="i", pipeline_root="gs://b/r")
     assert pods.make_executor_config(machine, plain, {}) == {}

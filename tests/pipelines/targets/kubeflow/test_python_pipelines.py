@@ -119,7 +119,7 @@ def test_a_trainer_written_by_hand_gets_the_settings_of_the_target():
     pipeline = compiler.compile_pipeline(handwritten, kubeflow, {"Trainer": MachineSpec(cpu="8")}).pipeline
     inputs = pipeline["root"]["dag"]["tasks"]["Trainer"]["inputs"]["parameters"]
     launcher = registry.from_json(inputs["launcher"]["runtimeValue"]["constant"])
-    assert (launcher.training, launcher.training_dir) == ("pods", "/shared/training"), "two workers"
+    assert (launcher.training, launcher.training_dir) == ("elsewhere", "/shared/training"), "two workers"
     assert inputs["checkpoint_dir"]["runtimeValue"]["constant"] == "/shared/training/checkpoints"
     assert executors(pipeline)["Trainer_executor"]["container"]["resources"]["resourceCpuLimit"] == "500m", "its step waits"
     assert launcher.worker["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "8"

@@ -12,18 +12,12 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 REFUSED = {
     "no project": ({"project": None}, {}, (), "targets.vertex.project: is missing; write it, or give --project"),
     "local push": ({}, {"push": {"directory": "/serving"}}, (), "push.directory: /serving cannot be reached by a step"),
-    "reduction servers without GPU": (
-        {},
-        {"resources": {}},
-        ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
-        "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send",
-    ),
     "label": ({"labels": {"Team": "a"}}, {}, (), "targets.vertex.labels"),
-    "step with a timeout": (
-        {"training": "step", "timeout": 60},
+    "step with a disk": (
+        {"training": "step", "worker_pool": {"disk_spec": {"boot_disk_size_gb": 200}}},
         {},
         (),
-        "targets.vertex.training: a step has no timeout; write custom_job or auto",
+        "targets.vertex.training: a step has no worker_pool; write custom_job or auto",
     ),
     "reduction servers of a step": (
         {"training": "step"},
@@ -41,19 +35,7 @@ REFUSED = {
         {},
         {"resources": {"Transform": {"accelerator": "nvidia-l5"}}},
         (),
-        "resources.Transform.accelerator: vertex has no 'nvidia-l5'; did you mean 'nvidia-l4'",
-    ),
-    "parameter servers that are no spot machines": (
-        {},
-        {"resources": {"Trainer": {"spot": True}, "ParameterServer": {"cpu": 4}}},
-        (),
-        "resources.ParameterServer.spot: is false, and resources.Trainer.spot true, but Vertex AI takes all machines",
-    ),
-    "waiting for spot machines": (
-        {"scheduling_strategy": "FLEX_START"},
-        {"resources": {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}},
-        (),
-        "targets.vertex.scheduling_strategy: FLEX_START is a way to get machines, and so is resources.Trainer.spot",
+        "resources.Transform.accelerator: vertex has no 'nvidia-l5'; it has ",
     ),
 }
 

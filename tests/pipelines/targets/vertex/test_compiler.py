@@ -4,13 +4,12 @@ import pytest
 from compiled_for_vertex import TARGET, compiled, project, read_launcher, trainer_parameters
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import aiplatform
-from google.cloud.aiplatform_v1.types import CustomJob, PipelineJob
+from google.cloud.aiplatform_v1.types import PipelineJob
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
-from tfx_distribute.pipelines.targets.vertex.target import VertexTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 TUNE = {
@@ -115,7 +114,7 @@ def test_machines_of_steps(taxi, digits):
 
 def test_what_the_trainer_is_told(taxi, digits):
     assert read_launcher(taxi).training == "auto", "a run may ask for more workers"
-    assert read_launcher(digits).training == "custom_job", "its step is too small to train"
+    assert read_launcher(digits).training == "elsewhere", "its step is too small to train"
     assert read_launcher(digits).worker["machine_spec"]["machine_type"] == "n1-standard-16"
     kept = trainer_parameters(taxi)["checkpoint_dir"]["runtimeValue"]["constantValue"]["stringValue"]
     assert kept == "gs://bucket/root/taxi/checkpoints"
@@ -129,7 +128,9 @@ def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
     assert "retryPolicy" not in taxi.pipeline["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
 
 
-@pytest.mark.parametrize("setting", [{"timeout": 60}, {"boot_disk_size_gb": 200}, {"scheduling_strategy": "STANDARD"}])
+@pytest.mark.parametrize(
+    "setting", [{"custom_job": {"scheduling": {"timeout": "60s"}}}, {"worker_pool": {"nfs_mounts": []}}]
+)
 def test_what_only_worker_pools_have(setting, tmp_path):
     package = compiled(project(tmp_path, "digits", targets={"vertex": {**TARGET, **setting}}))
     assert read_launcher(package).training == "custom_job"
@@ -141,33 +142,28 @@ def test_a_machine_that_no_step_has(tmp_path):
     assert read_launcher(package).worker["machine_spec"] == {"machine_type": "n1-standard-96"}
 
 
-def test_disks_of_training_machines(tmp_path):
-    target = {**TARGET, "boot_disk_type": "pd-standard", "boot_disk_size_gb": 200}
-    launcher = read_launcher(compiled(project(tmp_path, "digits", targets={"vertex": target})))
-    assert launcher.worker["disk_spec"] == {"boot_disk_type": "pd-standard", "boot_disk_size_gb": 200}
-    assert launcher.parameter_server["disk_spec"] == launcher.worker["disk_spec"]
+def test_words_of_the_api_for_worker_pools(tmp_path):
+    disk, reservation = {"boot_disk_size_gb": 200}, {"reservation_affinity_type": "NO_RESERVATION"}
+    target = {
+        **TARGET,
+        "network": "projects/1/global/networks/n",
+        "worker_pool": {"disk_spec": disk, "machine_spec": {"reservation_affinity": reservation}},
+        "custom_job": {"scheduling": {"strategy": "FLEX_START", "max_wait_duration": "0s"}, "enable_web_access": True},
+        "reduction_server": {"replica_count": 3},
+    }
+    resources = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
+    launcher = read_launcher(compiled(project(tmp_path, "digits", resources=resources, targets={"vertex": target})))
+    assert launcher.worker["disk_spec"] == launcher.parameter_server["disk_spec"] == disk
+    assert launcher.worker["machine_spec"] == {
+        "machine_type": "g2-standard-12",
+        "accelerator_type": "NVIDIA_L4",
+        "accelerator_count": 1,
+        "reservation_affinity": reservation,
+    }
+    assert launcher.parameter_server["machine_spec"] == {"machine_type": "n1-standard-4"}
+    assert launcher.job["job_spec"] == {**target["custom_job"], "network": target["network"]}
     assert launcher.reduction_server["container_spec"]["image_uri"].endswith("/reductionserver:latest"), "Google's own"
-
-
-def test_machines_that_are_waited_for_and_their_interface_to_a_network(tmp_path):
-    """The request is read strictly, with the types of the SDK."""
-    peering = {"domain": "internal.example.com.", "target_project": "p", "target_network": "shared"}
-    interface = {"network_attachment": "attachment", "dns_peering_configs": [peering]}
-    target = {**TARGET, "scheduling_strategy": "FLEX_START", "max_wait_duration": 0, "psc_interface_config": interface}
-    resources = {"Trainer": {"accelerator": "nvidia-l4"}}
-    file = project(tmp_path, "digits", resources=resources, targets={"vertex": target})
-    words = loader.parse_parameters(("strategy=multi_worker_mirrored", "num_workers=2"))
-    request = VertexTarget(loader.override(loader.load(file), words)).launches()
-    job = CustomJob()
-    json_format.ParseDict(request, CustomJob.pb(job))
-    assert job.job_spec.scheduling.strategy.name == "FLEX_START"
-    assert "max_wait_duration" in job.job_spec.scheduling, "0 s, which is for any time, and not the default"
-    assert (
-        json_format.MessageToDict(
-            type(job.job_spec.psc_interface_config).pb(job.job_spec.psc_interface_config), preserving_proto_field_name=True
-        )
-        == interface
-    )
+    assert launcher.reduction_server["replica_count"] == 3
 
 
 def test_a_step_has_no_spot_machine(tmp_path):

@@ -21,19 +21,14 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
             MachineSpec(accelerator="nvidia-tesla-t4", machine_type="n1-highmem-8"),
             {"machine_type": "n1-highmem-8", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1},
         ),
+        (
+            MachineSpec(accelerator="tpu-v5-lite-podslice", topology="2x4"),
+            {"machine_type": "ct5lp-hightpu-8t", "tpu_topology": "2x4"},
+        ),
     ],
 )
 def test_machine_of_a_worker_pool(node, machine):
     assert vertex_machines.make_machine_spec(node) == machine
-
-
-def test_a_reservation_goes_with_the_machine():
-    name = "projects/p/zones/europe-west4-a/reservations/r"
-    assert vertex_machines.make_machine_spec(MachineSpec(), name)["reservation_affinity"] == {
-        "reservation_affinity_type": "SPECIFIC_RESERVATION",
-        "key": "compute.googleapis.com/reservation-name",
-        "values": [name],
-    }
 
 
 def test_machine_that_vertex_ai_has_not():

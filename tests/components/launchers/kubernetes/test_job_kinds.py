@@ -1,0 +1,143 @@
+"""Tests kinds of jobs: manifests against expected documents, and what statuses say."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from kubernetes import client
+from pod_settings import DISTRIBUTIONS, SETTINGS
+
+from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX
+from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.pod_template import Step
+from tfx_distribute.components.launchers.launcher import Training
+from tfx_distribute.components.trainer.remote_training import job_name
+from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of
+from tfx_distribute.trainer_module.job.training_job import Distribution
+
+NAME = "digits-1"
+
+
+def make(kind, distribution, settings=SETTINGS):
+    training = Training(NAME, "/shared/training/digits-1/job.json", distribution, {"TF_USE_LEGACY_KERAS": "1"}, 3)
+    return JOB_KINDS[kind].make_manifest(training, settings, Step("trainer-pod", "1b4b5a5e", "runner", 1000, 1000))
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "multi_worker_mirrored", "parameter_server"])
+def test_jobset_of_each_strategy(strategy, expected):
+    expected(f"jobset/{strategy}", make("jobset", DISTRIBUTIONS[strategy]))
+
+
+@pytest.mark.parametrize("strategy", DISTRIBUTIONS)
+def test_tfjob_of_each_strategy(strategy, expected):
+    processes = len(tasks_of(DISTRIBUTIONS[strategy]))
+    expected(f"tfjob/{strategy if processes > 1 else 'default'}", make("tfjob", DISTRIBUTIONS[strategy]))
+
+
+@pytest.mark.parametrize("kind", JOB_KINDS)
+def test_queue(kind):
+    manifest = make(kind, Distribution(), replace(SETTINGS, queue="team-a"))
+    assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
+
+
+def test_reduction_servers_need_vertex_ai():
+    with pytest.raises(
+        ConfigurationError, match="reduction_server is Vertex AI's, and Kubeflow has none; write all_reduce=nccl"
+    ):
+        make("jobset", Distribution("multi_worker_mirrored", num_workers=2, all_reduce="reduction_server"))
+
+
+@pytest.mark.parametrize("strategy", DISTRIBUTIONS)
+def test_each_pod_of_a_jobset_learns_its_task(strategy):
+    distribution, tasks = DISTRIBUTIONS[strategy], set()
+    for job in make("jobset", distribution)["spec"]["replicatedJobs"]:
+        (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+        assert [each["name"] for each in container["env"]][:2] == [TASK_INDEX, "TF_CONFIG"], "the second holds the first"
+        values = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        for index in range(job["replicas"]):
+            # Kubernetes puts the index in.
+            environment = {name: value.replace(f"$({TASK_INDEX})", str(index)) for name, value in values.items()}
+            task = task_from_environment(environment)
+            tasks.add(task)
+            config = json.loads(environment["TF_CONFIG"])
+            assert config["cluster"][task.role][index] == f"{NAME}-{task.role}-{index}-0.{NAME}:2222"
+    assert tasks == set(tasks_of(distribution))
+
+
+def test_who_may_be_lost():
+    """Their Jobs have pods of their own again; the end of any other ends the try."""
+    limits = {}
+    for strategy in ("multi_worker_mirrored", "parameter_server"):
+        for job in make("jobset", DISTRIBUTIONS[strategy])["spec"]["replicatedJobs"]:
+            limits[strategy, job["name"]] = job["template"]["spec"]["backoffLimit"]
+    assert limits == {
+        ("multi_worker_mirrored", "chief"): 0,
+        ("multi_worker_mirrored", "worker"): 0,
+        ("parameter_server", "chief"): 0,
+        ("parameter_server", "worker"): 3,
+        ("parameter_server", "ps"): 0,
+    }
+
+
+def test_names_are_dns_labels_with_room_for_pods():
+    name = job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
+    assert name == job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
+    assert name.startswith("tfx-1-digits")
+    assert len(f"{name}-worker-100-0-abcde") <= 63
+    assert name != job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/2/model")
+
+
+def read(kind, conditions=(), suspend=None):
+    spec = {} if suspend is None else {"suspend": suspend}
+    spec = {"runPolicy": spec} if kind == "tfjob" else spec
+    return JOB_KINDS[kind].read_state(
+        {"metadata": {"name": NAME, "uid": "u"}, "spec": spec, "status": {"conditions": conditions}}
+    )
+
+
+def condition(kind, status="True", reason="", message=""):
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+@pytest.mark.parametrize("kind", JOB_KINDS)
+@pytest.mark.parametrize(
+    ("conditions", "suspend", "phase"),
+    [
+        ([], None, "active"),
+        ([], True, "suspended"),
+        ([condition("Suspended")], True, "suspended"),
+        ([condition("Suspended")], False, "active"),
+        ([condition("Suspended", "False"), condition("Running")], False, "active"),
+        ([condition("Created"), condition("Running", "False"), condition("Restarting")], None, "active"),
+        ([condition("Failed")], None, "failed"),
+        ([condition("Failed")], True, "failed"),
+    ],
+)
+def test_states(kind, conditions, suspend, phase):
+    assert read(kind, conditions, suspend).phase == phase
+
+
+@pytest.mark.parametrize(("kind", "success"), [("jobset", "Completed"), ("tfjob", "Succeeded")])
+def test_success_comes_first(kind, success):
+    assert read(kind, [condition("Failed"), condition(success)]).phase == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "suspend", "is_final", "has_restarted"),
+    [
+        ("tfjob", "TFJobFailed", None, False, False),
+        ("jobset", "ReachedMaxRestarts", None, False, True),
+        ("jobset", "ReachedMaxRestarts", True, False, False),  # a preemption that looks like a failure
+        ("jobset", "FailJobSetFailurePolicyAction", None, True, False),
+    ],
+)
+def test_the_reason_of_an_end(kind, reason, suspend, is_final, has_restarted):
+    failed = read(kind, [condition("Failed", reason=reason, message="its words")], suspend)
+    assert (failed.reason, failed.is_final, failed.has_restarted) == ("its words", is_final, has_restarted)
+
+
+def test_task_of_a_pod_of_a_jobset():
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "worker", "jobset.sigs.k8s.io/job-index": "12"}
+    pod = client.V1Pod(metadata=client.V1ObjectMeta(name="p", labels=labels))
+    assert JOB_KINDS["jobset"].task_of(pod) == ClusterTask("worker", 12)

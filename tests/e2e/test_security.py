@@ -101,7 +101,7 @@ def observed() -> Iterator[Observed]:
     secret.touch(mode=0o600)
     secret.write_text(SECRET)
     temporary.mkdir()
-    values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=60", "accelerator_type=cpu")
+    values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=30", "accelerator_type=cpu")
     words = ["-m", "tfx_distribute.pipelines", "run", file, "--root", observed.root]
     words += [word for value in values for word in ("-p", value)]
     command = " ".join(map(str, [sys.executable, *words]))

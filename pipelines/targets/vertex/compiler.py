@@ -17,7 +17,6 @@ from tfx_distribute.pipelines.spec.pipeline import Notify
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
 from tfx_distribute.pipelines.targets.target import Package
-from tfx_distribute.pipelines.targets.vertex import checks
 from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 

@@ -11,7 +11,7 @@ from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX
 from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.components.trainer.remote_training import job_name
+from tfx_distribute.components.trainer.places import job_name
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution

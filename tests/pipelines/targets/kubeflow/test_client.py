@@ -424,7 +424,7 @@ def test_schedules(api):
         (("--cron", "TZ=Europe/Rome 0 3 * * *"), "--cron: Kubeflow Pipelines has one time zone for all schedules"),
         (("--cron", "0 3 * * *", "--wait"), "--wait: is for one run, without --cron"),
         (("--no-catchup",), "--no-catchup: belongs to a schedule; write --cron too"),
-        (("--cron", "0 3 * * *", "--max-run-count", "3"), "--max-run-count: goes with --target vertex"),
+        (("--labels", "a=b"), "--labels: goes with --target vertex"),
     ],
 )
 def test_schedules_that_are_refused(words, message, request):

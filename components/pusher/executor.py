@@ -11,6 +11,7 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, proto_utils
 
 from tfx_distribute.components.pusher import publishing, versions
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 KEEP = "keep"  # key of the Pusher's `custom_config`
 
@@ -34,6 +35,10 @@ class Executor(executor.Executor):
         if is_withdrawn or not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed_model)
             return
+        custom_config = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
+        keep = (json_utils.loads(custom_config or "null") or {}).get(KEEP)
+        if keep is not None and (not isinstance(keep, int) or keep < 1):
+            raise ConfigurationError(f"custom_config: {KEEP} is {keep!r}; write the number of versions to keep, at least 1")
         model = self.GetModelPath(input_dict)
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination)
@@ -47,7 +52,6 @@ class Executor(executor.Executor):
             logging.info("Pushed %s to %s as version %s", model, folder, version)
         else:
             logging.info("%s is in %s already, as version %s", model, folder, version)
-        custom_config = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
-        if keep := (json_utils.loads(custom_config or "null") or {}).get(KEEP):
+        if keep is not None:
             publishing.keep_newest(folder, keep)
         self._MarkPushed(pushed_model, pushed_destination=os.path.join(folder, version), pushed_version=version)

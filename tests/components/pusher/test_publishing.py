@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfx.types import standard_artifacts
 
 from tfx_distribute.components.pusher import executor, publishing
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 SECONDS = 60.0
 
@@ -213,6 +214,14 @@ def test_executor_keeps_the_newest_versions(model, serving, tmp_path, monkeypatc
     assert {*os.listdir(serving)} == {"notes", "200", pushed}
     push(model, serving, tmp_path / "again", 1, {"keep": 1})
     assert {*os.listdir(serving)} == {"notes", pushed}
+
+
+@pytest.mark.parametrize("keep", [0, -1, "2"])
+def test_nothing_is_removed_or_pushed_with_another_number_to_keep(model, serving, tmp_path, keep):
+    shutil.copytree(model, serving / "9")
+    with pytest.raises(ConfigurationError, match=rf"^custom_config: keep is {keep!r}; write the number of versions"):
+        push(model, serving, tmp_path / "archive", 1, {"keep": keep})
+    assert os.listdir(serving) == ["9"]
 
 
 def test_what_is_served_has_the_same_files(model, serving):

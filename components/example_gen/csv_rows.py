@@ -36,11 +36,17 @@ def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -
 
 
 def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
-    """Returns the column names of files, which are the same unless they may differ."""
+    """Returns the column names of files, which are the same unless they may differ.
+
+    Nor may one be without rows then: it may be what is left of a failed export.
+    """
     first: list[str] = []
     for file in files:
         with open_file(file) as stream:
-            columns, _ = read(stream, file)
+            columns, rows = read(stream, file)
+            if next(rows, None) is None and not may_differ:
+                hint = "" if len(files) == 1 else "; remove it, or, for one of several spans, write data.missing: skip"
+                raise DataError(f"{file} has a header but no rows{hint}")
         first = first or columns
         if may_differ and {*columns} & {*first}:
             first = [*dict.fromkeys([*first, *columns])]

@@ -294,7 +294,7 @@ class Report:
       defaults: Name of a pipeline parameter with its default value -> that value.
       hparams: Name of a hyperparameter -> its value in this run.
       pushed: Folder of the pushed model; empty if none was pushed.
-      commands: A purpose, such as `TensorBoard` -> the command or path.
+      commands: A purpose, such as `curves` -> the command or path.
       missing: What the report could not show, and why.
     """
 

@@ -1,5 +1,6 @@
 """Shows a run on a terminal: finished nodes, training progress and results."""
 
+import io
 import logging
 import os
 import sys
@@ -58,7 +59,8 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
     stream: IO[str] = shown_on
     if quiet or _is_own(shown_on):
         target = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(original_stderr if to_stderr else original_stdout)
-        stream = open(target, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (the console closes it)
+        display = io.BufferedWriter(_Display(target, "w"))
+        stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
     console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
     follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
@@ -105,6 +107,19 @@ def _foreign_streams_redirected(log: Path) -> Iterator[None]:
         finally:
             sys.stdout, sys.stderr = stdout, stderr
             _switch_handlers([file], stderr)  # those of modules that were imported here, too
+
+
+class _Display(io.FileIO):
+    """Standard output that ignores errors.
+
+    A run goes on, or ends as it was told to, when its terminal or reader has gone.
+    """
+
+    def write(self, text: Any) -> int:
+        try:
+            return super().write(text) or len(text)  # write() returns None for a full non-blocking pipe
+        except OSError:
+            return len(text)
 
 
 def _switch_handlers(streams: list[Any], to: Any) -> None:

@@ -79,8 +79,8 @@ class RunPaths:
                 raise ConfigurationError(f"cannot write to {existing}: {error.strerror}; {_ADVICE}") from error
 
 
-def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None = None) -> RunPaths:
-    """Decides where a run keeps its files; `now` names its logs.
+def run_paths(spec: PipelineSpec, root: str | None = None) -> RunPaths:
+    """Decides where a run keeps its files.
 
     `root` is by default that of `targets.local`, or else `runs/<name>` in the working
     folder.
@@ -101,7 +101,7 @@ def run_paths(spec: PipelineSpec, root: str | None = None, now: datetime | None 
     push_directory = spec.push.directory if spec.push else None
     return RunPaths(
         root=folder,
-        logs=folder / "logs" / (now or datetime.now()).strftime("%Y%m%d-%H%M%S-%f"),
+        logs=folder / "logs" / datetime.now().strftime("%Y%m%d-%H%M%S-%f"),
         serving=folder / "serving" if push_directory is None else _resolve("push.directory", push_directory),
     )
 

@@ -87,7 +87,7 @@ def read(run: "Run", spec: PipelineSpec) -> RunResult:
     """Reads the result of a run of a pipeline that is complete."""
     from tfx_distribute.components.report import artifacts  # loads TFX
 
-    evaluation, _ = read_evaluation(run)
+    evaluation, missing = read_evaluation(run)
     trials_found = run.find("TunerResults")
     return RunResult(
         training=run.training,
@@ -97,7 +97,7 @@ def read(run: "Run", spec: PipelineSpec) -> RunResult:
         unusable_baseline=run.unusable_baseline,
         pushed=run.pushed or None,
         search=artifacts.read_search(trials_found.uri, trials_found.properties) if trials_found else None,
-        facts=tuple(list_facts(run, evaluation)),
+        facts=(*list_facts(run, evaluation), *(Fact("missing", text, color="yellow") for text in missing)),
     )
 
 

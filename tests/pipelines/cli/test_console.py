@@ -197,6 +197,14 @@ def test_noise_of_a_notebook_goes_to_the_log(tmp_path, mode, seen):
     assert {line.rpartition("] ")[2] for line in log.read_text().splitlines()} >= {"c++ noise", "python noise", "absl noise"}
 
 
+def test_a_run_goes_on_when_its_output_cannot_be_written(tmp_path):
+    words = [sys.executable, "-c", NOISE.replace('print("afterwards")', 'os.write(2, b"afterwards")'), tmp_path / "log"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*words, "verbose"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"afterwards")
+    assert sorted((tmp_path / "log").read_text().splitlines()) == ["c++ noise", "python noise"]
+
+
 def test_a_long_search_is_cut():
     found = [Trial(str(number), "COMPLETED", {"rate": 0.5}, score=number, step=9) for number in range(25)]
     lines = str(console.format_trials(SearchResult("val_loss", "min", found))).splitlines()

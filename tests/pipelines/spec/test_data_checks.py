@@ -48,8 +48,9 @@ def test_hidden_files_are_left_out(project):
         ("part", Path.mkdir, "data/part is a folder; the files have to be directly in"),
         ("gone", lambda path: path.symlink_to("nowhere"), "cannot read {data}/gone: No such file or directory"),
         ("b", Path.touch, "data/b is empty"),
+        ("b", lambda path: path.write_text("x,y\n"), "data/b has a header but no rows; remove it"),
     ],
-    ids=["folder", "dead link", "empty"],
+    ids=["folder", "dead link", "empty", "header"],
 )
 def test_what_cannot_be_data(project, name, make: Callable[[Path], object], message):
     make(project / "data" / name)
@@ -73,8 +74,15 @@ def test_parquet_files_are_looked_into(project):
 
 
 @pytest.mark.parametrize(("missing", "code"), [("skip", 0), ("fail", 2)])
-def test_a_day_without_a_column(project, missing, code):
-    for day, text in (("2026-11-01", "x,y\n1,2\n"), ("2026-11-02", "z,y\n1,2\n")):
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("x,y\n", "2026-11-02/a.csv has a header but no rows; remove it, or, for one of several spans, write"),
+        ("z,y\n1,2\n", "it lacks x and it adds z; or write data.missing: skip, with which columns that a day"),
+    ],
+)
+def test_a_day_without_rows_or_a_column(project, second, message, missing, code):
+    for day, text in (("2026-11-01", "x,y\n1,2\n"), ("2026-11-02", second)):
         (project / "days" / day).mkdir(parents=True)
         (project / "days" / day / "a.csv").write_text(text)
     write_pipeline(project, "csv")
@@ -82,7 +90,6 @@ def test_a_day_without_a_column(project, missing, code):
     days = f"{{csv: 'days/{{YYYY}}-{{MM}}-{{DD}}', window: 2, missing: {missing}}}"
     path.write_text(path.read_text().replace("{csv: data}", days))
     found, output = validate(project)
-    message = "it lacks x and it adds z; or write data.missing: skip, with which columns that a day"
     assert (found, message in output) == (code, code == 2), output
 
 

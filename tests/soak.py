@@ -86,7 +86,7 @@ def _strike(cluster, choose: random.Random) -> bool:
     began, wrong, on_progress, hparams = time.monotonic(), [], None, None
     if task == "all" or (strategy == "parameter_server" and task != "chief-0"):
         on_progress, in_save = Strike(cluster, KINDS[kind], step, "" if task == "all" else task), False
-        hparams = fault(cluster, "mistake", "nobody", fault_step=0)  # makes it train step by step
+        hparams = fault(cluster, "kill", "nobody", fault_step=0)  # makes it train step by step
     else:
         hparams = fault(cluster, kind, task, **({"fault_save": step // EVERY + 1} if in_save else {"fault_step": step}))
     try:

@@ -109,7 +109,7 @@ def make_executor_output(execution: Execution, parameters: Mapping[str, Any] | N
         values = {key: _replace_path(value, execution.addresses) for key, value in runtime.get("metadata", {}).items()}
         metadata = {key: value for key, value in values.items() if value is not None}  # Kubeflow refuses null
         uri = execution.addresses.get(runtime["uri"], runtime["uri"])
-        artifacts[name] = {"artifacts": [{"name": runtime["name"], "uri": uri, "metadata": metadata}]}
+        artifacts[name] = {"artifacts": [{"name": runtime.get("name", ""), "uri": uri, "metadata": metadata}]}
     return {"artifacts": artifacts, "parameterValues": dict(parameters or {})}
 
 

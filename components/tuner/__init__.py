@@ -1,6 +1,6 @@
 """Tuner: searches for hyperparameters; each trial is a training as the Trainer's.
 
 `component` declares it and `executor` runs it. `search` describes a search, `oracle`
-asks KerasTuner what to try, `trial_jobs` makes the job of a trial, `trial_launcher`
-launches it, and `trials` keeps the table.
+asks KerasTuner what to try, `search_run` trains the trials, here (`local_trials`) or on
+other machines, and `trials` is the table.
 """

@@ -340,14 +340,20 @@ def _merge_defaults(components: Mapping[str, base_node.BaseNode], defaults: Mapp
     """Returns the default of each pipeline parameter, by name.
 
     `defaults` replace those of the RuntimeParameters. Raises a ConfigurationError if
-    the pipeline has no such parameter.
+    the pipeline has no such parameter, or several defaults of one.
     """
     own: dict[str, Any] = {}
+    given = dict(defaults or {})
     for component in components.values():
         for value in component.exec_properties.values():
-            if isinstance(value, data_types.RuntimeParameter) and own.get(value.name) is None:
-                own[value.name] = value.default
-    given = dict(defaults or {})
+            if isinstance(value, data_types.RuntimeParameter):
+                first = own.get(value.name)
+                own[value.name] = value.default if first is None else first
+                if value.name not in given and value.default not in (None, own[value.name]):
+                    raise ConfigurationError(
+                        f"RuntimeParameter {value.name!r}: is one parameter of the pipeline, with the defaults {first!r} and "
+                        f"{value.default!r}; write one default, or two names"
+                    )
     for name in given:
         if name not in own:
             raise ConfigurationError(

@@ -97,7 +97,7 @@ def test_a_run_is_followed_and_told(host, pipeline, webhook):
     (message,) = webhook.messages
     assert message["title"] == "digits: succeeded"
     assert f"run: {run}\n" in message["message"]
-    assert "(>= 0.95)" in message["message"]
+    assert "(>= 0.95 met)" in message["message"]
 
 
 def test_a_canceled_run_leaves_no_job(host, kubeflow, pipeline):

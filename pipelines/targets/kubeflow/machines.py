@@ -59,7 +59,8 @@ def make_shared_memory(machine: MachineSpec) -> Document | None:
 
 def make_grace(machine: MachineSpec) -> dict[str, str]:
     """Returns the variable with the time to end in; empty for the usual time."""
-    return {termination.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if machine.spot else {}
+    is_spot = make_node_selector(machine).get(_SPOT) == "true"
+    return {termination.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if is_spot else {}
 
 
 def keep_set(**values: Any) -> Document:

@@ -35,9 +35,10 @@ def launcher_settings(
     """
     worker, parameter_server = machine_of(resources, trainer), machine_of(resources, PARAMETER_SERVER)
     needs_pools = settings.training == "auto" and unsupported_in_step(worker, settings)
-    container: dict[str, Any] = {"image_uri": settings.image}
+    container = {**settings.worker_pool.get("container_spec", {}), "image_uri": settings.image}
     if settings.log_format != "text":
-        container["env"] = [{"name": process_log.FORMAT_VARIABLE, "value": settings.log_format}]
+        log_format = {"name": process_log.FORMAT_VARIABLE, "value": settings.log_format}
+        container["env"] = [*container.get("env", []), log_format]
     pool = {**settings.worker_pool, "container_spec": container}
     own_machine = settings.worker_pool.get("machine_spec", {})
     job_spec = _keep_set(

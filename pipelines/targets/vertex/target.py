@@ -67,10 +67,16 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         for name, machine in spec.resources.items():
             if name not in (TRAINER, PARAMETER_SERVER):
                 machines.check_step(name, machine)
+        distribution = spec.trainer.parameters.distribution
+        if distribution.all_reduce == "reduction_server" and not machine_of(spec.resources, TRAINER).accelerator:
+            raise ConfigurationError(
+                "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of "
+                "GPU, such as nvidia-l4, or all_reduce: auto"
+            )
         if settings.training == "step":
             if reason := machines.unsupported_in_step(machine_of(spec.resources, TRAINER), settings):
                 raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
-            strategy_table.check_all_reduce(spec.trainer.parameters.distribution, "a step")
+            strategy_table.check_all_reduce(distribution, "a step")
         machines.launcher_settings(spec.name, spec.resources, settings)  # raises if there is no such machine
 
     def check_address(self, setting: str, path: str, settings: "VertexSettings") -> None:

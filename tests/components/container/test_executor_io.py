@@ -125,6 +125,14 @@ def test_the_next_step_reads_what_was_written(execution):
     assert read.get_json_value_custom_property("by_split") == {"eval": 1.0}
 
 
+def test_drivers_of_earlier_versions_give_outputs_no_name():
+    executor_input = json.loads(json.dumps(EXECUTOR_INPUT))
+    del executor_input["outputs"]["artifacts"]["model"]["artifacts"][0]["name"]
+    output = executor_io.make_executor_output(executor_io.read(executor_input, INTERFACE, PATHS))
+    (model,) = output["artifacts"]["model"]["artifacts"]
+    assert (model["name"], model["uri"]) == ("", "s3://bucket/run/model")
+
+
 def test_several_artifacts_are_refused():
     executor_input = json.loads(json.dumps(EXECUTOR_INPUT))
     executor_input["inputs"]["artifacts"]["examples"]["artifacts"] *= 2

@@ -161,6 +161,10 @@ def test_defaults_replace_those_of_the_same_parameters():
 
     assert read_defaults(sized(None, 2, 2)) == {"size": 2}
     assert read_defaults(sized(1, 2), size=3) == {"size": 3}
+    with pytest.raises(
+        ConfigurationError, match="^RuntimeParameter 'size': .* with the defaults 1 and 2; write one default"
+    ):
+        read_defaults(sized(1, 2))
 
 
 def test_trials_of_a_pipeline_without_a_trainer_have_its_machine():

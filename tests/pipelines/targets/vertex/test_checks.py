@@ -25,6 +25,12 @@ REFUSED = {
         ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
         "all_reduce: reduction_server is Vertex AI's, and a step has none",
     ),
+    "reduction servers without GPUs": (
+        {},
+        {"resources": {"Trainer": {"cpu": 4}}},
+        ("strategy=multi_worker_mirrored", "num_workers=2", "all_reduce=reduction_server"),
+        "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send",
+    ),
     "machine of a step": (
         {},
         {"resources": {"Transform": {"machine_type": "n2-standard-8"}}},

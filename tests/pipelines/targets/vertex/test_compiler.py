@@ -147,7 +147,11 @@ def test_words_of_the_api_for_worker_pools(tmp_path):
     target = {
         **TARGET,
         "network": "projects/1/global/networks/n",
-        "worker_pool": {"disk_spec": disk, "machine_spec": {"reservation_affinity": reservation}},
+        "worker_pool": {
+            "disk_spec": disk,
+            "machine_spec": {"reservation_affinity": reservation},
+            "container_spec": {"env": [{"name": "A", "value": "b"}]},
+        },
         "custom_job": {"scheduling": {"strategy": "FLEX_START", "max_wait_duration": "0s"}, "enable_web_access": True},
         "reduction_server": {"replica_count": 3},
     }
@@ -160,6 +164,7 @@ def test_words_of_the_api_for_worker_pools(tmp_path):
         "accelerator_count": 1,
         "reservation_affinity": reservation,
     }
+    assert launcher.worker["container_spec"] == {"image_uri": TARGET["image"], "env": [{"name": "A", "value": "b"}]}
     assert launcher.parameter_server["machine_spec"] == {"machine_type": "n1-standard-4"}
     assert launcher.job["job_spec"] == {**target["custom_job"], "network": target["network"]}
     assert launcher.reduction_server["container_spec"]["image_uri"].endswith("/reductionserver:latest"), "Google's own"

@@ -351,8 +351,8 @@ def _merge_defaults(components: Mapping[str, base_node.BaseNode], defaults: Mapp
                 own[value.name] = value.default if first is None else first
                 if value.name not in given and value.default not in (None, own[value.name]):
                     raise ConfigurationError(
-                        f"RuntimeParameter {value.name!r}: is one parameter of the pipeline, with the defaults {first!r} and "
-                        f"{value.default!r}; write one default, or two names"
+                        f"RuntimeParameter {value.name!r}: is one parameter of the pipeline, with the defaults {first!r} "
+                        f"and {value.default!r}; write one default, or two names"
                     )
     for name in given:
         if name not in own:

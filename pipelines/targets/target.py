@@ -1,8 +1,8 @@
 """Defines what a target is, a platform that pipelines run on, and lists all targets.
 
-To add a target, write a folder `targets/NAME/` with a `target.py`, a `settings.py`, whose
-class has `TARGET`, and a `compiler.py` with `compile_pipeline`, and add one line to
-`target_names.TARGETS` and one field to `spec.targets.Targets`. The choices of
+To add a target, write a folder `targets/NAME/` with a `target.py`, a `settings.py`,
+whose class has `TARGET`, and a `compiler.py` with `compile_pipeline`, and add one line
+to `target_names.TARGETS` and one field to `spec.targets.Targets`. The choices of
 `--target` and the target's own command-line options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and

@@ -46,13 +46,14 @@ class ReplicaStep:
         self.gradients = self._gradients
         # Keras 3 sets the model's jit_compile itself if it sees a GPU, so it is ignored
         # there.
-        if options.jit_compile or (not keras_models.is_keras_3() and model_adapter.model.jit_compile):
+        is_mesh = not isinstance(strategy, tf.distribute.Strategy)  # DTensor places each operation by itself
+        if options.jit_compile or (not keras_models.is_keras_3() and model_adapter.model.jit_compile and not is_mesh):
             # The update of the weights is left out: it communicates between replicas,
             # which a compiled function cannot do.
             self.gradients = tf.function(self._gradients, jit_compile=True, reduce_retracing=True)
         is_measurable = not (step_timing.computes_behind_host() or model_adapter.applies_gradients or self._is_alone)
         # DTensor has no operation for the time of day.
-        self.measures_peers = is_measurable and isinstance(strategy, tf.distribute.Strategy)
+        self.measures_peers = is_measurable and not is_mesh
 
     def train(self, batch: Any, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs a step on one batch; returns the loss, and the seconds of `apply`."""

@@ -131,7 +131,7 @@ def locate(name: str) -> Path | None:
     if not parts:
         return Path(package.origin) if package.has_location and package.origin else None
     paths = [Path(folder, *parts) for folder in package.submodule_search_locations or ()]
-    files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
+    files = [file for path in paths for file in (path / "__init__.py", path.with_suffix(".py"))]
     return next((file for file in files if file.is_file()), None)
 
 

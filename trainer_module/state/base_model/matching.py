@@ -34,13 +34,13 @@ def match(base: Sequence[BaseWeight], weights: Sequence[ModelWeight], names: Seq
     """Pairs weights by their names.
 
     Automatic names, such as `dense_3`, may count from other numbers: they are also
-    paired by their order, which counts if more weights correspond then. `names` are
-    those of the model's weights, as the base model has names; `automatic` are those
+    paired in the order of these, which counts if more weights correspond then. `names`
+    are those of the model's weights, as the base model has names; `automatic` are those
     that Keras would give the model's layers, without numbers.
     """
     base_names = [weight.name for weight in base]
-    exact = _pair(base_names, names)
-    by_order = _pair(*([strip_number(name, automatic) for name in each] for each in (base_names, names)))
+    exact = _pair(base_names, names, str)
+    by_order = _pair(base_names, names, lambda name: strip_number(name, automatic))
 
     def count_equal(pairs: dict[int, int]) -> int:
         return sum(weights[index].shape == base[other].shape for index, other in pairs.items())
@@ -78,14 +78,20 @@ def strip_number(path: str, automatic: set[str]) -> str:
     return "/".join([*stripped, re.sub(rf"^{_NAMELESS_WEIGHT}_\d+$", _NAMELESS_WEIGHT, weight)])
 
 
-def _pair(base_names: Sequence[str], names: Sequence[str]) -> dict[int, int]:
-    """Returns index -> index in the base model of weights with the same name.
+def _pair(base_names: Sequence[str], names: Sequence[str], key: Callable[[str], str]) -> dict[int, int]:
+    """Returns index -> index in the base model of weights with the same key.
 
-    Several of the same name are paired in their order, if both models have as many.
+    Several of the same key are paired in the order of the numbers in their names, if
+    both models have as many.
     """
     by_name: dict[str, tuple[list[int], list[int]]] = {}
     for side, listed in enumerate((names, base_names)):
-        for index, name in enumerate(listed):
-            by_name.setdefault(name, ([], []))[side].append(index)
+        for index, name in sorted(enumerate(listed), key=lambda each: _numbers(each[1])):
+            by_name.setdefault(key(name), ([], []))[side].append(index)
     equal = [indices for indices in by_name.values() if len(indices[0]) == len(indices[1])]
     return {index: other for indices, others in equal for index, other in zip(indices, others, strict=True)}
+
+
+def _numbers(path: str) -> list[int]:
+    """Returns the number at the end of each part of a path, 0 for none."""
+    return [int(number[1]) if (number := re.search(r"_(\d+)$", part)) else 0 for part in path.split("/")]

@@ -37,6 +37,16 @@ def test_weights_correspond_by_path(base, model, expected):
     assert pairs(base, model, {"dense"}) == expected
 
 
+def test_numbers_decide_and_not_the_order_of_the_list():
+    """Keras 2 lists the weights of frozen layers last."""
+    sources = [BaseWeight(name, (1,), lambda: np.zeros(1)) for name in ("dense_5/bias", "dense_4/bias")]
+    weights = [ModelWeight(name, name, (1,), []) for name in ("dense/bias", "dense_1/bias")]
+    found = matching.match(sources, weights, ["dense/bias", "dense_1/bias"], {"dense"})
+    assert [(weight.path, source.name) for weight, source in found.pairs] == [
+        *(("dense/bias", "dense_4/bias"), ("dense_1/bias", "dense_5/bias"))
+    ]
+
+
 def test_weights_of_the_same_name_keep_their_order():
     sources = [BaseWeight("a/bias", (number,), lambda: np.zeros(1)) for number in (1, 2)]
     weights = [ModelWeight("a/bias", "a/bias", (number,), []) for number in (1, 2)]

@@ -146,7 +146,8 @@ class _Workers(worker_handlers.WorkerHandlerManager):
 
     def close_all(self) -> None:
         """Stops all; raises a WorkerError for a death, which Beam may not name."""
-        processes = [worker for worker in self._workers_by_id.values() if isinstance(worker, _WorkerProcess)]
+        # Beam lists a worker before it starts.
+        processes = [worker for worker in self._workers_by_id.values() if hasattr(worker, "end")]
         # Without an exception, no worker has died. With one, this may be known later.
         ends = [process.end for process in processes]
         concurrent.futures.wait(ends if sys.exc_info()[0] else (), timeouts.BEAM_WATCH_SECONDS, "FIRST_COMPLETED")

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from absl import logging
+from tensorflow_model_analysis.slicer import slicer_lib
 from tfx import types
 from tfx.components.evaluator import constants, executor
 from tfx.dsl.io import fileio
@@ -83,9 +84,11 @@ def _judge(
             has_baseline=bool(input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)),
         )
         for on_slice in validation.metric_validations_per_slice:
+            name = thresholds.slice_name(slicer_lib.deserialize_slice_key(on_slice.slice_key))
             for failure in on_slice.failures:
                 if failure.message:
-                    logging.warning("%s meets no threshold: %s", failure.metric_key.name, failure.message)
+                    where = f"{failure.metric_key.name} on {name}" if name else failure.metric_key.name
+                    logging.warning("%s meets no threshold: %s", where, failure.message)
         unusable_baseline = f"its {not_finite} is not finite" if not_finite else unusable_baseline
         _write_validation(folder, validation)
         _bless(blessing, validation.validation_ok)

@@ -96,10 +96,11 @@ def check_pattern(path: str) -> None:
     """Raises a ConfigurationError if the fields of a path do not identify a span."""
     fields = [match[1] for match in _FIELD.finditer(path) if match[1] != "VERSION"]
     has_width = any(match[2] for match in _FIELD.finditer(path) if match[1] in _DIGITS)
-    if sorted(fields) not in _SPANS or has_width:
+    versions = [match for match in _FIELD.finditer(path) if match[1] == "VERSION"]
+    if sorted(fields) not in _SPANS or has_width or len(versions) > 1:
         raise ConfigurationError(
             f"{path}: its fields are not a span; write {{YYYY}}, {{MM}} and {{DD}}, each once and without a width, "
-            "and {HH} for hours; or {SPAN} for a number"
+            "and {HH} for hours; or {SPAN} for a number; and {VERSION} once at most"
         )
 
 

@@ -43,6 +43,8 @@ class Executor(executor.Executor):
         destination = pusher_pb2.PushDestination()
         proto_utils.json_to_proto(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination)
         folder = destination.filesystem.base_directory
+        if not folder:
+            raise ConfigurationError("push_destination: it names no folder; write a filesystem.base_directory")
         # Archived first: a model that servers see must not come from a failed node.
         with publishing.explaining_errors(pushed_model.uri):
             io_utils.copy_dir(model, pushed_model.uri)

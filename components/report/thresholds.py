@@ -81,7 +81,7 @@ def judge(
                 if not (is_usable_at_all and math.isfinite(baseline)):
                     baseline = None
                     # Naming all slices would only repeat it.
-                    unusable += [_describe_metric(key, slice_key)] * (is_usable_at_all or not slice_key)
+                    unusable.append(_describe_metric(key, slice_key if is_usable_at_all else _OVERALL))
             failures += _judge(key, value, baseline, limits_here)
         if failures:
             serialized_key = slicer_lib.serialize_slice_key(slice_key)
@@ -94,7 +94,7 @@ def judge(
         # TFMA refused the model for another reason, e.g. because there are no examples.
         or (not validation.validation_ok and not validation.metric_validations_per_slice)
     )
-    return judged, ", ".join(unusable)
+    return judged, ", ".join(dict.fromkeys(unusable))
 
 
 def add_total_weights(config: config_pb2.EvalConfig) -> config_pb2.EvalConfig:

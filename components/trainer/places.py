@@ -186,21 +186,23 @@ def _cleaning_up(folder: str, own_lease: lease.Lease, is_retry: bool) -> Iterato
     interrupt, if a retry was refused before it took over, or if another attempt uses
     the folder by now: the training may go on, and read its inputs.
     """
+    inputs, result = os.path.join(folder, staging.INPUTS), os.path.join(folder, job_builder.RESULT_FILE)
     unneeded = ""
     try:
         yield
-        unneeded = os.path.join(folder, staging.INPUTS)
+        unneeded = inputs
     except TfxDistributeError as error:
         # Such as by the lock of the saved state.
         is_refused = is_retry and isinstance(error, ConfigurationError | NoRoomError)
         if not (is_refused or isinstance(error, NotFollowedError)):
-            has_result = fileio.exists(os.path.join(folder, job_builder.RESULT_FILE))
-            unneeded = os.path.join(folder, staging.INPUTS) if has_result else folder
+            unneeded = folder
         raise
     finally:
         # Pods that are being removed may hold files open, and an error here must not
         # hide that of the training.
         with contextlib.suppress(OSError, tf.errors.OpError):
+            if unneeded == folder and fileio.exists(result):
+                unneeded = inputs
             if unneeded and fileio.exists(unneeded) and not own_lease.is_lost():
                 fileio.rmtree(unneeded)
 

@@ -201,6 +201,18 @@ def test_evaluation_without_the_overall_slice(values, ok):
     assert thresholds.judge(eval_config, slice_metrics, validation, has_baseline=False)[0].validation_ok is ok
 
 
+def test_baseline_that_is_not_finite_is_named_for_a_threshold_on_a_slice_alone(monkeypatch):
+    only = config(NO_WORSE)
+    (metric,) = (each for each in only.metrics_specs[0].metrics if each.HasField("threshold"))
+    metric.per_slice_thresholds.add(
+        slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "3"})], threshold=metric.threshold
+    )
+    metric.ClearField("threshold")
+    monkeypatch.setitem(globals(), "config", lambda _: only)
+    validation, unusable_baseline = judge(NO_WORSE, {(): 0.4, SMALL: 0.9}, {(): NAN, SMALL: 0.4})
+    assert (validation.validation_ok, unusable_baseline) == (True, LOSS)
+
+
 def test_threshold_on_one_slice_does_not_apply_to_others():
     limit = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 1.0}))
     only = config_pb2.PerSliceMetricThreshold(

@@ -44,9 +44,7 @@ def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
     for file in files:
         with open_file(file) as stream:
             columns, rows = read(stream, file)
-            if next(rows, None) is None and not may_differ:
-                hint = "" if len(files) == 1 else "; remove it, or, for one of several spans, write data.missing: skip"
-                raise DataError(f"{file} has a header but no rows{hint}")
+            is_empty = next(rows, None) is None
         first = first or columns
         if may_differ and {*columns} & {*first}:
             first = [*dict.fromkeys([*first, *columns])]
@@ -54,6 +52,9 @@ def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
             difference = describe_difference(columns, first)
             hint = "" if {*columns} & {*first} else "; each file needs the header line"
             raise DifferentColumnsError(f"the columns of {file} are not those of {files[0]}: {difference}{hint}")
+        if is_empty and not may_differ:
+            hint = "" if len(files) == 1 else "; remove it, or, for one of several spans, write data.missing: skip"
+            raise DataError(f"{file} has a header but no rows{hint}")
     return first
 
 

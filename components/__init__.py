@@ -34,4 +34,4 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.job.warm_start import WarmStart as WarmStart
 
 # Beam's worker processes import modules of this package, and must not load TFX.
-__all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)
+__all__, __getattr__, __dir__ = lazy_names.export(__name__)

@@ -6,9 +6,10 @@ from importlib import metadata
 
 
 def find(group: str, own: Mapping[str, str]) -> dict[str, metadata.EntryPoint]:
-    """Returns what this package and others have; no other replaces one of `own`.
+    """Returns the entry points of a group by name.
 
-    `own` is name -> "module:class" of those of this package.
+    `own` is name -> "module:class" of this package's; those of other packages cannot
+    replace them.
     """
     return {
         **{name: metadata.EntryPoint(name, value, group) for name, value in own.items()},

@@ -54,4 +54,4 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.errors import ConfigurationError as ConfigurationError
 
 # `tfx-distribute --help` loads none of them.
-__all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)
+__all__, __getattr__, __dir__ = lazy_names.export(__name__)

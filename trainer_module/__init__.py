@@ -25,4 +25,4 @@ if TYPE_CHECKING:
     from tfx_distribute.trainer_module.user_code.task import Task as Task
 
 # `get_strategy` needs TensorFlow.
-__all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)
+__all__, __getattr__, __dir__ = lazy_names.export(__name__)

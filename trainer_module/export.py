@@ -47,7 +47,10 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
 
 
 def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:
-    """Checks that a model with such a prediction, without values, can be exported."""
+    """Checks that a model can be exported, or raises ConfigurationError.
+
+    `prediction` is what the model returns, without values.
+    """
     if is_keras_3():
         _check_names(model)
     if not is_keras_3() and not _has_texts_as_keys(prediction):

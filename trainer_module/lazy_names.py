@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 
-def export(package: str, file: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+def export(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Makes `__all__`, `__getattr__` and `__dir__` of a package's `__init__.py`.
 
-    The names are those that `file` imports in a block of `if TYPE_CHECKING`, as type
-    checkers and editors see them.
+    The names are those that the file imports in its blocks of `if TYPE_CHECKING`, as
+    type checkers and editors see them.
 
     ```python
     if TYPE_CHECKING:
         from tfx_distribute.components.pusher.component import Pusher as Pusher
 
-    __all__, __getattr__, __dir__ = lazy_names.export(__name__, __file__)
+    __all__, __getattr__, __dir__ = lazy_names.export(__name__)
     ```
     """
-    blocks = [node for node in ast.parse(Path(file).read_text(encoding="utf-8")).body if isinstance(node, ast.If)]
+    tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
     modules = {alias.name: str(node.module) for node in imports for alias in node.names}
 

@@ -152,11 +152,10 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
         reporter.enter("waiting for the other processes to start", limited=False)
         rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))
         reporter.enter("start-up")
-    heartbeat_timeout = job.fault_tolerance.heartbeat_timeout_secs
-    # A launcher on this machine sees for itself which process hangs.
-    strategy = factory.create(
-        job.distribution, heartbeat_timeout * LOCAL_HEARTBEATS if PROGRESS_FILE in os.environ else heartbeat_timeout
-    )
+    heartbeat_secs = job.fault_tolerance.heartbeat_timeout_secs
+    if PROGRESS_FILE in os.environ:  # the launcher is on this machine, and sees which process hangs
+        heartbeat_secs *= LOCAL_HEARTBEATS
+    strategy = factory.create(job.distribution, heartbeat_secs)
     with _output_folders(job, is_chief) as job:
         if job.run_fn is not None:
             reporter.enter("run_fn", limited=False)  # a run_fn does not report progress

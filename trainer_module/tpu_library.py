@@ -28,8 +28,8 @@ def configure(environment: MutableMapping[str, str], pci_devices: Path = PCI_DEV
     """Has this process load libtpu when it imports TensorFlow, if it is installed.
 
     TensorFlow trains on a TPU v5e or v5p only through the runtime PJRT, which older
-    TPUs do not have. `environment` keeps what it says about the runtime and its
-    library. Source:
+    TPUs do not have. Variables of `environment` that choose a runtime or a library
+    already are kept. Source:
     https://cloud.google.com/vertex-ai/docs/training/training-with-tpu-vm
     """
     for name in NOT_LOADED:

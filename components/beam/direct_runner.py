@@ -145,7 +145,10 @@ class _Workers(worker_handlers.WorkerHandlerManager):
         return super().get_worker_handlers(environment_id, num_workers)
 
     def close_all(self) -> None:
-        """Stops all; raises a WorkerError for a death, which Beam may not name."""
+        """Stops all workers and services.
+
+        Raises a WorkerError if a worker has died, since Beam's error may not say so.
+        """
         # Beam lists a worker before it starts.
         processes = [worker for worker in self._workers_by_id.values() if hasattr(worker, "end")]
         # Without an exception, no worker has died. With one, this may be known later.

@@ -67,19 +67,21 @@ def read(executor_input: Mapping[str, Any], interface: Mapping[str, Any], paths:
                 raise ConfigurationError(
                     f"{name}: {len(listed)} artifacts are given, but a TFX component takes only one here"
                 )
-            for runtime in listed:
-                uri = runtime["uri"]
-                if uri.startswith(COPIED_SCHEMES):
-                    uri = paths.get(f"{kind}/{name}", "")
-                    addresses[uri] = runtime["uri"]
-                metadata = {key: _unwrap(value) for key, value in runtime.get("metadata", {}).items() if value is not None}
-                document = {
-                    "name": runtime.get("name", ""),
-                    "uri": uri,
-                    "type": {"schemaTitle": title},
-                    "metadata": {key: value for key, value in metadata.items() if key not in _KUBEFLOW_KEYS},
-                }
-                converted[name] = json_format.ParseDict({"artifacts": [document]}, pipeline_spec_pb2.ArtifactList())
+            if not listed:
+                continue
+            (runtime,) = listed
+            uri = runtime["uri"]
+            if uri.startswith(COPIED_SCHEMES):
+                uri = paths.get(f"{kind}/{name}", "")
+                addresses[uri] = runtime["uri"]
+            metadata = {key: _unwrap(value) for key, value in runtime.get("metadata", {}).items() if value is not None}
+            document = {
+                "name": runtime.get("name", ""),
+                "uri": uri,
+                "type": {"schemaTitle": title},
+                "metadata": {key: value for key, value in metadata.items() if key not in _KUBEFLOW_KEYS},
+            }
+            converted[name] = json_format.ParseDict({"artifacts": [document]}, pipeline_spec_pb2.ArtifactList())
         return dict(kubeflow_v2_entrypoint_utils.parse_raw_artifact_dict(converted, names))
 
     # JSON has only one type of numbers.

@@ -35,9 +35,9 @@ def launcher_command() -> list[str]:
 
 
 def find_authority(service: str) -> str | None:
-    """Returns the path of the CA certificate of a service; None for no TLS.
+    """Returns the path of the CA certificate of a service.
 
-    `service` is `METADATA` or `API`. Empty for a public authority.
+    `service` is `METADATA` or `API`. Empty for a public authority, None without TLS.
     """
     launcher, flag, certificate = launcher_command(), f"--{service}_tls_enabled", "--ca_cert_path"
     if flag not in launcher and f"{flag}=true" not in launcher:

@@ -70,9 +70,10 @@ def _judge(
     exec_properties: dict[str, Any],
     unusable_baseline: str,
 ) -> None:
-    """Blesses the model if it meets all thresholds, if there are any.
+    """Judges the model, and blesses it if it meets all thresholds.
 
-    `unusable_baseline` is the reason for an evaluation without the baseline, or empty.
+    Without thresholds, nothing is blessed. `unusable_baseline` says why the baseline
+    was left out; empty if it was not.
     """
     blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
     if blessing.has_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY):  # the evaluation has thresholds
@@ -84,11 +85,10 @@ def _judge(
             has_baseline=bool(input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)),
         )
         for on_slice in validation.metric_validations_per_slice:
-            name = thresholds.slice_name(slicer_lib.deserialize_slice_key(on_slice.slice_key))
-            for failure in on_slice.failures:
-                if failure.message:
-                    where = f"{failure.metric_key.name} on {name}" if name else failure.metric_key.name
-                    logging.warning("%s meets no threshold: %s", where, failure.message)
+            slice_key = slicer_lib.deserialize_slice_key(on_slice.slice_key)
+            for failure in filter(lambda failure: failure.message, on_slice.failures):
+                name = thresholds.describe_metric(failure.metric_key, slice_key)
+                logging.warning("%s meets no threshold: %s", name, failure.message)
         unusable_baseline = f"its {not_finite} is not finite" if not_finite else unusable_baseline
         _write_validation(folder, validation)
         _bless(blessing, validation.validation_ok)

@@ -1,4 +1,4 @@
-"""Changes what TFMA extracts from examples and models, where it can a batch at a time.
+"""Adapts TFMA's extractors: names of outputs, slices by text, and of whole batches.
 
 Examples are sliced by their texts, not by ids of a vocabulary: TFMA slices by
 transformed features first, and of a text that the transform has mapped to an id under
@@ -120,7 +120,7 @@ class _SliceBatches(beam.DoFn):
 
 
 def group_by_features(extracts: dict[str, Any], names: Collection[str]) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
-    """Yields features of an example, and the rows of all that have the same."""
+    """Yields features, and the rows of the examples with these values of `names`."""
     features = {key: _select(extracts[key] or {}, names) for key in _FEATURES if key in extracts}
     columns = batches.leaves(features)
     if not columns:  # there are no such features

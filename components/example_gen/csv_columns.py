@@ -38,7 +38,7 @@ Types = Mapping[str, ColumnType]
 
 
 def read_types(file: str, number: int, num_parts: int) -> Types:
-    """Infers the types of columns from every `num_parts`-th block of a file."""
+    """Infers the types of columns from every `num_parts`-th block, from `number` on."""
     types: dict[str, ColumnType] = {}
     for block in itertools.islice(_blocks(file), number, None, num_parts):
         for name, cells in block.columns().items():
@@ -66,7 +66,8 @@ def as_in_schema(types: Types, schema: Mapping[str, str]) -> Types:
 def read(file: str, number: int, num_parts: int, types: Types) -> Iterator[pa.RecordBatch]:
     """Reads every `num_parts`-th block of a file as lists of int64, float32 or bytes.
 
-    An empty cell becomes an empty list: it has a type but no value, as in TFX.
+    The first one is block `number`, counted from 0. An empty cell becomes an empty
+    list: it has a type but no value, as in TFX.
     """
     for block in itertools.islice(_blocks(file), number, None, num_parts):
         rows = pa.RecordBatch.from_pydict(block.columns())

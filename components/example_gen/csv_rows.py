@@ -21,7 +21,7 @@ Row = tuple[int, list[str]]  # the line that a row starts on, from 1, and its ce
 
 
 def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
-    """Returns the column names of a CSV file, and its rows, of as many cells."""
+    """Returns the column names of a CSV file, and its rows: a cell for each column."""
     rows = _rows(stream, file, 1)
     line, columns = next(rows, (0, []))
     if not columns:
@@ -36,9 +36,11 @@ def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -
 
 
 def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
-    """Returns the column names of files, which are the same unless they may differ.
+    """Returns the column names of the files of a split.
 
-    Nor may one be without rows then: it may be what is left of a failed export.
+    Unless `may_differ`, all files have to have the same columns, and at least one row:
+    a file without rows may be left from a failed export. If they may differ, the names
+    of all files are joined.
     """
     first: list[str] = []
     for file in files:

@@ -23,10 +23,10 @@ _TABLE_LOGS = {
 
 
 class Format:
-    """A format of data files.
+    """A format of data files; this class itself is TFRecord.
 
     Attributes:
-      reader: Module whose `read` reads them.
+      reader: Module of this package whose `read` is called.
     """
 
     reader = "records"

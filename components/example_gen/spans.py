@@ -94,10 +94,10 @@ def before_fields(path: str) -> str:
 
 def check_pattern(path: str) -> None:
     """Raises a ConfigurationError if the fields of a path do not identify a span."""
-    fields = [match[1] for match in _FIELD.finditer(path) if match[1] != "VERSION"]
-    has_width = any(match[2] for match in _FIELD.finditer(path) if match[1] in _DIGITS)
-    versions = [match for match in _FIELD.finditer(path) if match[1] == "VERSION"]
-    if sorted(fields) not in _SPANS or has_width or len(versions) > 1:
+    fields = [(match[1], match[2]) for match in _FIELD.finditer(path)]
+    names = [name for name, _ in fields if name != "VERSION"]
+    has_width = any(width and name in _DIGITS for name, width in fields)
+    if sorted(names) not in _SPANS or has_width or len(fields) - len(names) > 1:
         raise ConfigurationError(
             f"{path}: its fields are not a span; write {{YYYY}}, {{MM}} and {{DD}}, each once and without a width, "
             "and {HH} for hours; or {SPAN} for a number; and {VERSION} once at most"

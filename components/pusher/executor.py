@@ -27,6 +27,16 @@ class Executor(executor.Executor):
     ) -> None:
         """Publishes the model if it is blessed and not served already."""
         self._log_startup(input_dict, output_dict, exec_properties)
+        # Checked first: a model that is not pushed must not hide a mistake.
+        custom_config = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
+        keep = (json_utils.loads(custom_config or "null") or {}).get(KEEP)
+        if keep is not None and (not isinstance(keep, int) or keep < 1):
+            raise ConfigurationError(f"custom_config: {KEEP} is {keep!r}; write the number of versions to keep, at least 1")
+        destination = pusher_pb2.PushDestination()
+        proto_utils.json_to_proto(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination)
+        folder = destination.filesystem.base_directory
+        if not folder:
+            raise ConfigurationError("push_destination: it has no folder; write a filesystem.base_directory")
         pushed_model = artifact_utils.get_single_instance(output_dict[standard_component_specs.PUSHED_MODEL_KEY])
         models = input_dict.get(standard_component_specs.MODEL_KEY, [])
         is_withdrawn = any(model.get_int_custom_property(versions.WITHDRAWN) for model in models)
@@ -35,16 +45,7 @@ class Executor(executor.Executor):
         if is_withdrawn or not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed_model)
             return
-        custom_config = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
-        keep = (json_utils.loads(custom_config or "null") or {}).get(KEEP)
-        if keep is not None and (not isinstance(keep, int) or keep < 1):
-            raise ConfigurationError(f"custom_config: {KEEP} is {keep!r}; write the number of versions to keep, at least 1")
         model = self.GetModelPath(input_dict)
-        destination = pusher_pb2.PushDestination()
-        proto_utils.json_to_proto(exec_properties[standard_component_specs.PUSH_DESTINATION_KEY], destination)
-        folder = destination.filesystem.base_directory
-        if not folder:
-            raise ConfigurationError("push_destination: it names no folder; write a filesystem.base_directory")
         # Archived first: a model that servers see must not come from a failed node.
         with publishing.explaining_errors(pushed_model.uri):
             io_utils.copy_dir(model, pushed_model.uri)

@@ -11,12 +11,9 @@ from typing import Any
 from tfx.types import artifact
 from tfx.utils import name_utils
 
-from tfx_distribute.components.report.data import Evaluation
+from tfx_distribute.components.report.data import MAX_CLASSES, Evaluation
 
 PREFIX = "system."
-# Vertex AI keeps at most 200 KB of metadata for an artifact. A matrix of 100 classes
-# and a curve of 100 points, with 20 digits for each number, fit.
-MAX_CLASSES = 100
 
 
 class HTML(artifact.Artifact):

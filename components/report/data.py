@@ -8,6 +8,9 @@ from typing import Any
 from tfx_distribute.components.tuner.trials import SearchResult
 from tfx_distribute.trainer_module.job.time_use import TimeUse
 
+# Classes of a confusion matrix. Vertex AI keeps at most 200 KB of metadata for an
+# artifact: 100 classes, and a curve of 100 points, with 20 digits for each number, fit.
+MAX_CLASSES = 100
 MAX_SLICES = 3  # that a verdict names; the others are counted
 # Properties of a blessing: why the latest blessed model was not compared with, and each
 # metric's thresholds with the verdict on them, as JSON.

@@ -67,7 +67,10 @@ def to_evaluation(
 
 
 def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
-    """Returns class names and counts, a row for each; of two classes, at one half."""
+    """Returns class names and counts, a row for each true class.
+
+    Two classes are counted at a threshold of 0.5.
+    """
     for plot in _each_plot(plots):
         matrices = plot.multi_class_confusion_matrix_at_thresholds.matrices
         if matrices:

@@ -13,13 +13,12 @@ from markupsafe import Markup
 
 from tfx_distribute import __version__
 from tfx_distribute.components.report import plots
-from tfx_distribute.components.report.data import Feature, Report
+from tfx_distribute.components.report.data import MAX_CLASSES, Feature, Report
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
 
 MAX_FEATURES = 60  # whose distributions are drawn
 MAX_SLICES = 200  # those that do not meet a threshold come first
 MAX_ROWS = 500  # of trials
-MAX_CLASSES = 100  # of a confusion matrix
 MAX_TEXTS = 5  # of a feature, whose shares are drawn
 _TEMPLATES = Path(__file__).parent / "templates"
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")

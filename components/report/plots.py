@@ -4,6 +4,7 @@ Lines have the colours of the page's style sheet, so that they follow light and 
 mode.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from tfx_distribute.components.tuner.trials import SearchResult
 
 NUM_COLORS = 8  # --c0 to --c7 in the style sheet
 MAX_HPARAMS = 6  # that trials are plotted over
-MAX_MARKS = 30  # of a line, whose points have marks
+MAX_MARKS = 30  # points of a line up to which each has a mark
 _RIGHT, _TOP, _BOTTOM = 12, 8, 38  # margins; that on the left is for the numbers
 
 Points = Sequence[tuple[float, float]]
@@ -21,7 +22,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """Points of one colour, joined by a line, with marks of a radius, or an area."""
+    """A series of points in one colour.
+
+    Attributes:
+      radius: Size of the marks; 0 for none.
+      is_filled: True to fill the area below the line.
+    """
 
     color: int
     points: Points
@@ -55,7 +61,7 @@ class Plot:
 
     @property
     def right(self) -> int:
-        """Where the horizontal axis ends."""
+        """Right end of the horizontal axis."""
         return self.width - _RIGHT
 
 
@@ -83,7 +89,9 @@ def plot_feature(name: str, features: Iterable[tuple[int, Feature]]) -> Plot | N
         histogram = feature.histogram
         if histogram and histogram.edges and any(histogram.counts) and all(map(math.isfinite, histogram.edges)):
             edges, shares = histogram.edges, histogram.shares
-            steps = [(edge, share) for bounds, share in zip(zip(edges, edges[1:]), shares) for edge in bounds]  # noqa: B905, RUF007
+            steps = [
+                (edge, share) for bounds, share in zip(itertools.pairwise(edges), shares, strict=True) for edge in bounds
+            ]
             points = [(edges[0], 0.0), *steps, (edges[-1], 0.0)]
             lines.append(Line(number % NUM_COLORS, points, is_filled=not lines))
     return _plot(name, lines, size=(300, 130), num_ticks=(3, 0), from_zero=True) if lines else None
@@ -99,7 +107,7 @@ def plot_trials(search: SearchResult) -> list[Plot]:
         ticks: Mapping[float, str] | None = None
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
             texts = list(dict.fromkeys(map(str, values)))
-            ticks = {number: shorten(text, 12) for number, text in enumerate(texts)}
+            ticks = {number: _shorten(text, 12) for number, text in enumerate(texts)}
             values = [texts.index(str(value)) for value in values]
         elif min(values) > 0 and max(values) / min(values) >= 20:
             values = [math.log10(value) for value in values]
@@ -152,7 +160,9 @@ def _plot(
     def place_y(y: float) -> float:
         return round(bottom - (bottom - _TOP) * (y - low_y) / (high_y - low_y), 1)
 
-    ticks = x_ticks or {tick: f"{tick:.6g}" for tick in _choose_ticks(low_x, high_x, num_ticks[0])}
+    ticks = x_ticks or {
+        tick: f"{tick:.6g}" for tick in _choose_ticks(low_x, high_x, num_ticks[0]) if label != "step" or tick == int(tick)
+    }
     return Plot(
         title,
         width,
@@ -185,6 +195,6 @@ def _choose_ticks(low: float, high: float, count: int) -> list[float]:
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def shorten(text: str, length: int) -> str:
-    """Returns a text of at most so many characters."""
+def _shorten(text: str, length: int) -> str:
+    """Returns a text of at most `length` characters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -81,7 +81,7 @@ def judge(
                 if not (is_usable_at_all and math.isfinite(baseline)):
                     baseline = None
                     # Naming all slices would only repeat it.
-                    unusable.append(_describe_metric(key, slice_key if is_usable_at_all else _OVERALL))
+                    unusable.append(describe_metric(key, slice_key if is_usable_at_all else _OVERALL))
             failures += _judge(key, value, baseline, limits_here)
         if failures:
             serialized_key = slicer_lib.serialize_slice_key(slice_key)
@@ -177,7 +177,11 @@ def read_slices(
 
 
 def read_failures(validation: validation_result_pb2.ValidationResult) -> dict[tuple[SliceKey, Key], float | None]:
-    """Returns the metrics with a threshold that is not met, and an unmet change."""
+    """Returns the slice and key of each metric with an unmet threshold.
+
+    The value is the difference from the baseline if a threshold on change is not met,
+    else None.
+    """
     failures: dict[tuple[SliceKey, Key], float | None] = {}
     for on_slice in validation.metric_validations_per_slice:
         slice_key = slicer_lib.deserialize_slice_key(on_slice.slice_key)
@@ -192,8 +196,8 @@ def read_failures(validation: validation_result_pb2.ValidationResult) -> dict[tu
 def _has_weight(key: Key, values: SliceMetrics) -> bool:
     """Returns False if the weights of the examples add up to 0 or less."""
     kind = (TOTAL_WEIGHT, key.output_name, key.example_weighted)
-    totals = {(total.name, total.output_name, total.example_weighted): value for total, value in values.candidate.items()}
-    return totals.get(kind, math.inf) > 0
+    totals = values.candidate.items()
+    return all(value > 0 for total, value in totals if (total.name, total.output_name, total.example_weighted) == kind)
 
 
 def _to_number(value: metrics_for_slice_pb2.MetricValue) -> float:
@@ -254,5 +258,6 @@ def _without_model(key: Key) -> Key:
     return key._replace(model_name="", is_diff=False)
 
 
-def _describe_metric(key: Key, slice_key: SliceKey) -> str:
+def describe_metric(key: Key, slice_key: SliceKey) -> str:
+    """Returns the name of a metric, with the slice unless it is of all examples."""
     return f"{key.name} on {slice_name(slice_key)}" if slice_key else str(key.name)

@@ -40,7 +40,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples = input_dict[standard_component_specs.EXAMPLES_KEY]
         if len(examples) > 1:
             raise ConfigurationError(
-                "examples: several artifacts cannot be sharded together; read several spans with an ExampleGen's window=7"
+                f"examples: the Sharder takes one artifact, not {len(examples)}; for several spans, set `window` on the "
+                "ExampleGen"
             )
         sharded = artifact_utils.get_single_instance(output_dict[SHARDED_EXAMPLES])
         work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)

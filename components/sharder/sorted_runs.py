@@ -28,7 +28,7 @@ _FILE_BITS, _RECORD_BITS = 20, 36
 
 
 def make_positions(split: int, file: int, first_record: int, count: int) -> Positions:
-    """Returns the positions of consecutive records, which no other records have."""
+    """Returns a unique position for each of `count` consecutive records."""
     start = split << (_FILE_BITS + _RECORD_BITS) | file << _RECORD_BITS | first_record
     return np.arange(start, start + count, dtype=np.int64)
 
@@ -100,7 +100,10 @@ def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
 
 
 def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list[bytes]]:
-    """Returns the keys of each bucket that is not empty, and the examples of all."""
+    """Reads the buckets from `first_bucket` to before `end_bucket`.
+
+    Returns the keys of each bucket that is not empty, and the examples of all.
+    """
     begin, end = int(run.ends[first_bucket - 1]) if first_bucket else 0, int(run.ends[end_bucket - 1])
     if begin == end:
         return [], []

@@ -36,7 +36,10 @@ def check_values(arguments: Mapping[str, Any]) -> None:
 
 
 def to_message(name: str, value: Any, kind: type[Message]) -> Any:
-    """Converts a message, a dict or None; a RuntimeParameter stays one."""
+    """Returns a message of `kind` for a message, a dict of its fields, or None.
+
+    A RuntimeParameter is returned as it is.
+    """
     if value is None or isinstance(value, Mapping):
         try:
             return json_format.ParseDict(value or {}, kind())

@@ -101,8 +101,8 @@ class TrainerArguments(TypedDict, total=False):
     steps_per_execution: int | RuntimeParameter | None
     """Number of training steps in one TensorFlow call; 0 runs as many as take about
     half a second, or one if a callback has batch hooks. Batch hooks are called
-    once per TensorFlow call. A loss over the batches of all replicas needs 1.
-    Default: 0."""
+    once per TensorFlow call. Write 1 if the model exchanges values between
+    replicas, as a contrastive loss over the global batch does. Default: 0."""
     profile_steps: str | RuntimeParameter | None
     """First and last training step to record with the TensorBoard profiler, such as
     `100,120`; empty records none. Default: ""."""

@@ -143,15 +143,16 @@ def describe_job(
         logging.warning("base_model: there is none yet, so training starts from scratch, and no layer is frozen")
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
-    trains = kind == "build_model"
+    is_build_model = kind == "build_model"
     hyperparameters = _read_hyperparameters(inputs)
     tuned = (hyperparameters or {}).get("values", {})
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY, [])
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
+    options = parameters.training_options
     return TrainingJob(
         module=module,
-        data=_read_data(inputs, exec_properties, parameters) if trains else None,
-        run_fn=None if trains else _describe_run_fn(inputs, exec_properties, parameters.training_options, hyperparameters),
+        data=_read_data(inputs, exec_properties, parameters) if is_build_model else None,
+        run_fn=None if is_build_model else _describe_run_fn(inputs, exec_properties, options, hyperparameters),
         **parameters._asdict(),
         outputs=outputs,
         base_model=_uri(inputs, standard_component_specs.BASE_MODEL_KEY) or "",

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 from absl import logging
@@ -40,7 +40,7 @@ LEASE_FILE = "followed.json"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the trainings of a component run: in its step, or on other machines.
+    """The component's own step, as the place in which its trainings run.
 
     Attributes:
       staged: The component's artifacts, as training processes find them.
@@ -49,12 +49,13 @@ class Place:
 
     staged: staging.Staged
     folder: str
+    is_remote: ClassVar[bool] = False
 
     def launch(self, job: TrainingJob, trial: str = "", is_stopped: Callable[[], bool] = lambda: False) -> TrainingResult:
-        """Trains a job; several trials of a search may be launched in threads.
+        """Trains a job and returns its result; trials may be launched in threads.
 
-        `trial` is the number of a trial, whose job lacks a file for the result.
-        `is_stopped` returns True if the training has to end.
+        `trial` is the number of a trial of a search, empty for another training; its
+        `result_file` is set here. `is_stopped` returns True if the training has to end.
         """
         if not trial:
             return local_launcher.launch(job, self.folder, is_stopped)
@@ -77,6 +78,7 @@ class RemotePlace(Place):
 
     settings: LauncherSettings
     is_lost: Callable[[], bool]
+    is_remote = True
 
     def launch(self, job: TrainingJob, trial: str = "", is_stopped: Callable[[], bool] = lambda: False) -> TrainingResult:
         """Trains a job, unless an earlier attempt has left its result and model.

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import tensorflow as tf
 from tfx import types
+from tfx.types import standard_component_specs
 
 from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module import atomic_files
@@ -32,7 +33,10 @@ RESULT_NEUTRAL = ("steps_per_execution", "profile_steps", "jit_compile")
 
 
 def fingerprint_inputs(job: TrainingJob, staged: Staged, module_fingerprint: str | None = None) -> dict[str, str]:
-    """Fingerprints the inputs of a `build_model`'s training, part by part.
+    """Returns part -> fingerprint of the inputs of a `build_model`'s training.
+
+    The parts are `module`, `data`, `hparams`, `parameters`, `environment` and, if there
+    is one, `base_model`.
 
     Workers, devices and strategy are not part of them: a run may resume from a
     checkpoint that was saved under another strategy.
@@ -40,10 +44,10 @@ def fingerprint_inputs(job: TrainingJob, staged: Staged, module_fingerprint: str
     `module_fingerprint` is the pipeline's, which is added to that of the module's
     files.
     """
-    data = cast(TrainingData, job.data)
+    data = cast(TrainingData, job.data)  # a `run_fn`, which has none, saves by itself
     options = {name: value for name, value in asdict(job.training_options).items() if name not in RESULT_NEUTRAL}
     order = {"shuffle_buffer_size": job.input_options.shuffle_buffer_size, "cycle_length": job.input_options.cycle_length}
-    checksums = _read_checksums(staged.inputs["examples"])
+    checksums = _read_checksums(staged.inputs[standard_component_specs.EXAMPLES_KEY])
     data_document = asdict(data)
     del data_document["label_ranges"]  # follow from the examples
     for copy, original in staged.addresses.items():  # a retry has its copies elsewhere

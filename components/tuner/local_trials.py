@@ -7,13 +7,14 @@ from absl import logging
 
 from tfx_distribute.components.launchers.local import gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher
-from tfx_distribute.components.trainer.places import Place, RemotePlace
+from tfx_distribute.components.trainer.places import Place
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, replicas_of_roles, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
-# Trains the job of the trial with a number; the last function says that it has to end.
+# Trains a trial, given its job, its number, and a function that returns True if it has
+# to end.
 Launch = Callable[[TrainingJob, str, Callable[[], bool]], TrainingResult]
 
 
@@ -29,7 +30,7 @@ def share_machine(place: Place, distribution: Distribution, num_parallel_trials:
     `distribution` is of one trial. Raises a ConfigurationError if there are too few
     devices for so many trials.
     """
-    if num_parallel_trials == 1 or isinstance(place, RemotePlace):
+    if num_parallel_trials == 1 or place.is_remote:
         return place.launch
     settings = local_launcher.current_settings()
     free = _divide_gpus(distribution, num_parallel_trials)  # `pop` and `append` are safe in several threads

@@ -153,14 +153,14 @@ def read_trial(trial: KerasTrial, objective: str, hparams: Mapping[str, Value]) 
         score=score,
         step=trial.best_step or 0,
         epochs=values.get(f"{_RESERVED}epochs", 0),
-        continues=_number(continued(trial)),
+        continues=_number(continued_id(trial)),
         seconds=round(metrics.get_last_value(SECONDS), 3) if metrics.exists(SECONDS) else 0.0,
         message=trial.message or "",
     )
 
 
-def continued(trial: KerasTrial) -> str:
-    """Returns the id of the trial that a trial of Hyperband continues, or nothing."""
+def continued_id(trial: KerasTrial) -> str:
+    """Returns the id of the trial that this one continues; empty without Hyperband."""
     return str(trial.hyperparameters.values.get(f"{_RESERVED}trial_id", ""))
 
 

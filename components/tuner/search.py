@@ -74,7 +74,8 @@ class Search(SpecModel):
 def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
     """Returns the training options of a trial: the Trainer's, and a length of its own.
 
-    Refuses those with which a trial has no objective, or that of its worst evaluation.
+    Raises a ConfigurationError if a trial might end without an evaluation, or if
+    `export_best` would keep its worst one.
     """
     options = replace(options, profile_steps="")  # of the training
     if search.epochs:
@@ -90,7 +91,7 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
     if search.objective.startswith("val_") and shortest < options.validation_freq:
         raise ConfigurationError(
             f"tune.objective: {search.objective!r} is a metric of evaluations, and with validation_freq="
-            f"{options.validation_freq} a trial of {shortest} epochs may have none; write validation_freq={shortest}"
+            f"{options.validation_freq} a trial with epochs={shortest} may have none; write validation_freq={shortest}"
         )
     if search.oracle == "hyperband" and not (options.epochs or options.steps_per_epoch):
         raise ConfigurationError(
@@ -100,7 +101,10 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
 
 
 def with_epochs(options: TrainingOptions, epochs: int) -> TrainingOptions:
-    """Returns training options for a number of epochs, as long as the options say."""
+    """Returns training options for a number of epochs.
+
+    An epoch is one pass over the examples, or `steps_per_epoch` steps.
+    """
     if options.steps_per_epoch:
         return replace(options, train_steps=epochs * options.steps_per_epoch)
     return replace(options, epochs=epochs, train_steps=0)

@@ -73,7 +73,7 @@ class SearchRun:
             raise TrainingError(f"tune: none of the {len(trials_ended)} trials succeeded{reason}")
         longest = count_epochs(self._job.training_options)
         if self._search.oracle == "hyperband" and all(trial.epochs < longest for trial in trials_ended):
-            raise ConfigurationError(
+            announce(
                 f"tune.space: it has {len(trials_ended)} combinations of values, fewer than hyperband begins with to "
                 f"continue the best with epochs={longest} and factor={self._search.factor}; write oracle: random, or fewer "
                 "epochs"
@@ -141,7 +141,7 @@ class SearchRun:
         """
         planned = first = self._read(trial)
         while first.continues:
-            trial = self._oracle.get_trial(oracle_lib.continued(trial))
+            trial = self._oracle.get_trial(oracle_lib.continued_id(trial))
             first = self._read(trial)
         options = self._job.training_options
         return replace(

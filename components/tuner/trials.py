@@ -20,7 +20,7 @@ class Trial:
 
     Attributes:
       trial: Its number in the search.
-      status: `COMPLETED` or `FAILED`, as in KerasTuner, once it has ended.
+      status: `COMPLETED` or `FAILED`, as in KerasTuner; `FAILED` until it has ended.
       score: Its objective at the end; None if it failed, or has not ended.
       step: Training steps that it took in total; 0 if it failed.
       epochs: Epochs that it was given; 0 if all trials have the same length.

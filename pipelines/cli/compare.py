@@ -86,7 +86,7 @@ def compare(
 
 
 def _train(combination: "Combination", module: "Module", root: str, verbose: bool, output: str) -> "tuple[int, Combination]":
-    """Trains a combination, and returns the exit code and what came of it."""
+    """Trains a combination; returns the exit code, and the combination completed."""
     from tfx_distribute.components.tuner import trials
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.pipelines.cli import shown_run

@@ -313,7 +313,7 @@ def format_trials(search: trials.SearchResult) -> Text:
 
 
 def format_facts(facts: "Sequence[Fact]") -> Text:
-    """Formats what came out of a run, a line for each fact."""
+    """Formats facts about a run, one per line."""
     name_width = max((len(fact.name) for fact in facts), default=0) + 2
     width = max((len(fact.text) for fact in facts if fact.verdict), default=0) + 2
     lines = []

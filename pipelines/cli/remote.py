@@ -102,7 +102,7 @@ def submit(
 
 
 def _arguments(spec: "PipelineSpec", parameters: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the parameters given with -p: people look for them at the run, too."""
+    """Returns the parameters given with -p, so that the platform shows them as well."""
     from tfx_distribute.pipelines.spec import loader
     from tfx_distribute.pipelines.targets import tfx_pipeline
 

@@ -17,7 +17,7 @@ _CONTROL = re.compile("([\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069])
 
 
 def escape(text: str) -> str:
-    """Returns a text with control characters as escapes, many of one as one.
+    """Escapes control characters in a text; writes repeated ones once, with dots.
 
     Lines that overwrite each other, as of a progress bar, follow each other; colors and
     bold type are left out.

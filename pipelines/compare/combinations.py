@@ -41,7 +41,7 @@ MEASURED_TRAINING: Mapping[str, Scalar] = {
 
 @dataclass(frozen=True)
 class Combination:
-    """Values of parameters to train with, and what came of it.
+    """Values of parameters to train with, and the result.
 
     Attributes:
       values: Name -> value, as asked.
@@ -158,5 +158,5 @@ def efficiencies(combinations: Sequence[Combination]) -> list[float | None]:
 
 
 def _series(combination: Combination) -> str:
-    """Names the values that the trainings of different sizes share."""
+    """Returns a key that trainings share if they differ in their size alone."""
     return repr({name: value for name, value in combination.values.items() if name not in SIZE_PARAMETERS})

@@ -136,7 +136,7 @@ def count_devices(machine: MachineSpec) -> int:
 
 
 def _find_problem(machine: MachineSpec, platform: Platform) -> str:
-    """Returns what a platform does not have, and what to write; "" if it has all."""
+    """Returns the problem of a machine on a platform, and what to write; or ""."""
     name, count = machine.accelerator, machine.accelerator_count
     if machine.spot and platform == "kubernetes":
         return (

@@ -51,7 +51,7 @@ def find_outcome(code: int, last_outcome: str = "succeeded") -> str:
 
 
 def choose_outcome(outcome: str, when: Collection[str]) -> str:
-    """Returns the outcome to tell, if any; who has recovered has succeeded, too."""
+    """Returns the outcome to send; empty for none. `recovered` is `succeeded`, too."""
     if outcome == "recovered" and outcome not in when:
         outcome = "succeeded"
     return outcome if outcome in when else ""

@@ -95,7 +95,8 @@ class Parameters(ParameterModel):
     steps_per_execution: int = 0
     """Number of training steps in one TensorFlow call; 0 runs as many as take about
     half a second, or one if a callback has batch hooks. Batch hooks are called
-    once per TensorFlow call. A loss over the batches of all replicas needs 1."""
+    once per TensorFlow call. Write 1 if the model exchanges values between
+    replicas, as a contrastive loss over the global batch does."""
     profile_steps: str = ""
     """First and last training step to record with the TensorBoard profiler, such as
     `100,120`; empty records none."""

@@ -134,7 +134,7 @@ def compile_with_tfx(
 
 
 def _check(pipeline: pipeline_lib.Pipeline) -> None:
-    """Checks for what TFX would compile into something else."""
+    """Refuses pipelines that TFX would compile incorrectly."""
     name, root = pipeline.pipeline_info.pipeline_name, pipeline.pipeline_info.pipeline_root
     if not _NAME.fullmatch(name):
         raise ConfigurationError(

@@ -241,7 +241,7 @@ def complete_step(
     trains: bool,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Completes the task of a component with what TFX does not know.
+    """Adds to the task of a component what TFX does not write.
 
     Empty `resources` (a ResourceSpec) keep those of the component. A task that `trains`
     gets the number of its GPUs: it fails if TensorFlow does not see them.

@@ -106,11 +106,11 @@ class Features:
         spec = {name: spec for name, spec in self.examples.items() if name in self.stored_for(inputs)}
         try:
             decoded = self._decoded_spec(spec)
-        except KeyError as error:  # not of a feature that no example has: all features can be decoded
-            lacking = " or ".join(map(repr, sorted(self.targets() - set(spec))))
+        except KeyError as error:  # with labels and weights it works, so it reads one of these
+            lacking = ", ".join(sorted(self.targets() - set(spec)))
             raise ConfigurationError(
-                f"module: decode_features reads {lacking}, a label or weight, which requests to the exported model do not "
-                f"have; write if {lacking} in features:"
+                f"module: decode_features reads a label or weight ({lacking}), which requests to the exported model do not "
+                "have; look for it first, as in: if 'NAME' in features"
             ) from error
         if missing := sorted(inputs - set(decoded)):
             raise ConfigurationError(

@@ -41,10 +41,10 @@ def read_shuffled(
 ) -> tf.data.Dataset:
     """Returns a process's share of a split in blocks, repeated endlessly.
 
-    Every pass has a new order. With the same seed it is the same over all processes for
-    any number of processes, unless one has more shards than `options.cycle_length`.
-    `first_pass` passes are skipped, and `skipped` examples of the first one that is
-    read. Blocks are vectors of serialized examples, of varying length.
+    Every pass has another order. It follows from the seed, and not from the number of
+    processes unless one has more shards than `options.cycle_length`. `first_pass`
+    passes are skipped, and `skipped` examples of the first one that is read. Blocks are
+    vectors of serialized examples, of varying length.
     """
     files = _shards(split)
     if not split.sharded:  # they may be sorted, such as by day

@@ -28,9 +28,10 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class FeatureValues:
-    """The finite values of a numeric feature in the examples of a split, if any.
+    """The smallest and largest finite value of a numeric feature in a split.
 
-    `num_not_finite` counts examples with a value that is NaN or infinite.
+    They are None if there is none. `num_not_finite` counts examples with a value that
+    is NaN or infinite.
     """
 
     minimum: int | float | None = None

@@ -23,7 +23,7 @@ FOOTER = struct.Struct("<I")  # masked checksum of the record
 
 @dataclass(frozen=True)
 class Damage:
-    """A place where a file cannot be read; `offset` is in the uncompressed content."""
+    """A record that cannot be read; `offset` is its first byte, uncompressed."""
 
     file: str
     record: int

@@ -89,7 +89,7 @@ class Distribution:
 
     @property
     def info(self) -> StrategyInfo:
-        """Properties of the strategy, which may not be `auto` any more."""
+        """Properties of the strategy. `auto` has none: resolve it first."""
         return strategy_named(self.strategy)
 
 
@@ -190,7 +190,8 @@ class TrainingOptions:
     steps_per_execution: int = parameter(
         0,
         "Number of training steps in one TensorFlow call; 0 runs as many as take about half a second, or one if a callback "
-        "has batch hooks. Batch hooks are called once per TensorFlow call. A loss over the batches of all replicas needs 1.",
+        "has batch hooks. Batch hooks are called once per TensorFlow call. Write 1 if the model exchanges values between "
+        "replicas, as a contrastive loss over the global batch does.",
         minimum=0,
     )
     profile_steps: str = parameter(

@@ -231,5 +231,9 @@ def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
 
 
 def learning_rate_factor(scaling: str, num_batches: int) -> float:
-    """Returns the factor of a learning rate for so many batches in a training step."""
+    """Returns the factor for the learning rate.
+
+    `scaling` is a value of `learning_rate_scaling`. `num_batches` are those of a
+    training step: replicas in step times `gradient_accumulation_steps`.
+    """
     return {"none": 1.0, "linear": float(num_batches), "sqrt": math.sqrt(num_batches)}[scaling]

@@ -8,10 +8,10 @@ from tfx_distribute.trainer_module.data.feature_specs import Features
 
 
 def input_names(model: tf.keras.Model, features: Features) -> set[str]:
-    """Returns the names of a model's inputs, which may be the label's.
+    """Returns the names of the features that a model reads.
 
-    Returns all features but labels and weights if the inputs have no names, or names of
-    other things.
+    A label may be one of them, as for an autoencoder. All features but labels and
+    weights, if the inputs have no names or names of other things.
     """
     names = named_inputs(model)
     return names if names and names <= set(features.decoded) else set(features.inputs())
@@ -47,7 +47,8 @@ def _inputs(model: tf.keras.Model) -> list[Any]:
 def state(model: tf.keras.Model) -> dict[str, Any]:
     """Returns a built model for `tf.train.Checkpoint(**state)`.
 
-    TensorFlow does not see layers in lists and dictionaries of a Keras 3 model.
+    TensorFlow does not see layers in lists and dictionaries of a Keras 3 model, so its
+    weights are listed too.
     """
     return {"model": model, **({"weights": [weight.value for weight in model.weights]} if is_keras_3() else {})}
 

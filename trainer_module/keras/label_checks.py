@@ -1,4 +1,4 @@
-"""Checks that a loss of Keras can learn from the label that there is.
+"""Checks that the label of a model with one loss of Keras suits that loss.
 
 A loss computes something from most labels that it is not made for, and a GPU computes
 NaN from the number of a class that the model does not have.
@@ -32,7 +32,7 @@ def check_ranges(model: tf.keras.Model, features: Features, ranges: LabelRanges)
     """Checks that the label is a class that the model has, or a fraction of one class.
 
     Classes are known if the model is made of layers only. `ranges` are
-    `TrainingData.label_ranges`. Raises ConfigurationError if a label is not.
+    `TrainingData.label_ranges`. Raises ConfigurationError if it is neither.
     """
     label, loss = _only_label(model, features), model.loss
     by_split = ranges.get(label, {})

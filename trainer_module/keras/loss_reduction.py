@@ -33,7 +33,7 @@ _replica = threading.local()  # under a mirrored strategy, each replica is trace
 
 @contextlib.contextmanager
 def replica_share(share: tf.Tensor | float) -> Iterator[None]:
-    """Sets the part of the step's examples that the replica has, within the block."""
+    """Sets the part of the step's examples that the replica has, from 0 to 1."""
     _replica.share = share
     try:
         yield
@@ -43,9 +43,10 @@ def replica_share(share: tf.Tensor | float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def noticing_division() -> Iterator[set[str]]:
-    """Yields the modules that ask for the number of replicas in a `replica_loss`.
+    """Collects the modules whose losses read the number of replicas within the block.
 
-    It is one that is traced within the block; they are likely to divide by the number.
+    Yields a set of their names, which fills while a `replica_loss` is traced. They
+    probably divide by the number.
     """
     askers: set[str] = set()
 

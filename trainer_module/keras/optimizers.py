@@ -34,7 +34,7 @@ def scale_rate(optimizer: Any, factor: float, has_own_steps: bool) -> None:
 
     Raises:
       ConfigurationError: The optimizer has a learning rate schedule or is not a Keras
-        optimizer, or the model has steps of its own. How to scale these is not known.
+        optimizer, or the model has a `train_step` of its own.
     """
     inner, reason = unwrap(optimizer), ""
     if has_own_steps:
@@ -51,7 +51,7 @@ def scale_rate(optimizer: Any, factor: float, has_own_steps: bool) -> None:
 
 
 def read_rate(optimizer: tf.keras.optimizers.Optimizer) -> float | None:
-    """Returns the learning rate of an optimizer's next step; None if it has not one."""
+    """Returns the learning rate of the next step; None if it is not a single number."""
     with contextlib.suppress(Exception):  # a user's optimizer or schedule; training does not depend on it
         inner = unwrap(optimizer)
         rate = getattr(inner, "learning_rate", None)

@@ -64,7 +64,8 @@ class ChiefMonitor:
     def has_gone(self) -> bool:
         """Returns True if the chief was there, and has been missing for long.
 
-        Call this again and again.
+        Call this every few seconds: the time counts from the last call that reached the
+        chief.
         """
         now = time.monotonic()
         if listening.listens(self._address):

@@ -38,7 +38,10 @@ def count_calls(num_batches: int, num_workers: int) -> int:
 
 
 def input_options(options: InputOptions) -> InputOptions:
-    """Returns how workers read: from the shard of the first step of a call."""
+    """Returns the options of workers, which open the files again for each call.
+
+    One shard after the other, so that a call begins at the shard of its first step.
+    """
     return replace(options, cycle_length=1, cache="none")
 
 

@@ -163,7 +163,10 @@ class EpochRunner:
         return count
 
     def _train(self, count: int, waits: bool) -> Any:
-        """Makes the call, for which devices are waited if `waits`; returns the loss."""
+        """Makes the call and counts its time by activity; returns the loss.
+
+        With `waits`, waits until the devices have computed it.
+        """
         meter, began = self._counter.meter, time.time()
         with meter.spending("compute"):
             loss, call_time = self._step_runner.train(count)

@@ -8,8 +8,10 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 from typing_extensions import override
 
+from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
+from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import optimizers
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
@@ -28,9 +30,15 @@ class MeshStepRunner(StepRunner):
 
     _strategy: MeshStrategy
 
-    def __init__(self, model_adapter: ModelAdapter, strategy: MeshStrategy, *others: Any):
+    def __init__(
+        self,
+        model_adapter: ModelAdapter,
+        strategy: MeshStrategy,
+        input_pipeline: InputPipeline,
+        options: TrainingOptions,
+    ):
         _lay_out_optimizer(model_adapter, strategy)
-        super().__init__(model_adapter, strategy, *others)
+        super().__init__(model_adapter, strategy, input_pipeline, options)
         strategy.check_rules(model_adapter.model)
         self._gradients_function = tf.function(self.step.dense_gradients)
         self._apply_function = tf.function(self.step.apply)

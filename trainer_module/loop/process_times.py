@@ -10,8 +10,8 @@ from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
 
 # Between two times that they are gathered: after each short epoch would take too long.
 GATHER_SECONDS = 2.0
-# A process is named while it trains by what it did in such a time: in all of a long
-# training, one that has become slow would not stand out for hours.
+# A process is named by what it did in such a time: in all of a long training, one that
+# has become slow would not stand out for hours. The first time is judged as it goes on.
 RECENT_SECONDS = 600.0
 _ROLES = (CHIEF, WORKER)
 _NAMES = (*ACTIVITIES, *COUNTERS)
@@ -46,11 +46,13 @@ class ProcessTimes:
         processes = self.time_use.processes
         before = {each.task: self._noted.get(each.task, ProcessTime("", {})) for each in processes}
         recent = summarize([each.since(before[each.task].seconds, before[each.task].counters) for each in processes])
-        is_new = bool(recent.slowest) and (recent.slowest, recent.reason) != self._named
+        is_full = self._gathered_at - self._noted_at >= RECENT_SECONDS
+        is_judged = bool(recent.slowest) and (is_full or not self._noted)
+        is_new = is_judged and (recent.slowest, recent.reason) != self._named
         self.remark = recent.describe() if is_new else ""
         if is_new:
             self._named = recent.slowest, recent.reason
-        if self._gathered_at - self._noted_at >= RECENT_SECONDS:
+        if is_full:
             self._noted, self._noted_at = {each.task: each for each in processes}, self._gathered_at
 
 

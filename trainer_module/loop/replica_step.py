@@ -10,6 +10,7 @@ from tfx_distribute.trainer_module.keras import keras_models, loss_reduction
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.loop import gradients as gradients_lib
 from tfx_distribute.trainer_module.loop import step_timing
+from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 # By the index of their variable; a variable that the loss does not depend on has none.
 Gradients: TypeAlias = dict[int, Any]
@@ -44,9 +45,9 @@ class ReplicaStep:
                 "gradient_accumulation_steps=1, or return a task with train_step and eval_step"
             )
         self.gradients = self._gradients
+        is_mesh = isinstance(strategy, MeshStrategy)
         # Keras 3 sets the model's jit_compile itself if it sees a GPU, so it is ignored
-        # there.
-        is_mesh = not isinstance(strategy, tf.distribute.Strategy)  # DTensor places each operation by itself
+        # there. DTensor places each operation by itself.
         if options.jit_compile or (not keras_models.is_keras_3() and model_adapter.model.jit_compile and not is_mesh):
             # The update of the weights is left out: it communicates between replicas,
             # which a compiled function cannot do.
@@ -78,7 +79,7 @@ class ReplicaStep:
         return loss, {index: gradient for index, gradient in enumerate(gradients) if gradient is not None}
 
     def dense_gradients(self, batch: Any, share: tf.Tensor | float) -> tuple[tf.Tensor, Gradients]:
-        """Computes gradients of which none is a list of rows of a table."""
+        """Computes the gradients as dense tensors, those of embeddings too."""
         loss, gradients = self.gradients(batch, share)
         return loss, {index: tf.convert_to_tensor(gradient) for index, gradient in gradients.items()}
 

@@ -16,7 +16,8 @@ def find_differing(
     """Returns the names of variables whose values differ between replicas.
 
     `saved` is from `saved_objects.find`. Generators of random numbers are left out:
-    they are meant to differ.
+    they are meant to differ. All processes have to call this together; `gather` is
+    `Peers.gather`.
     """
     saved = list(saved)
     generators = [each for each in saved if isinstance(each, tf.random.Generator)]

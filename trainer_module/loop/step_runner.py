@@ -62,7 +62,7 @@ class StepRunner:
 
         Reading starts after the examples of the `first_step` steps of earlier tries.
         """
-        eagerly = self._model_adapter.model.run_eagerly
+        eagerly = self._model_adapter.model.run_eagerly  # here, since other runners have functions of their own
         self._train_function = self._train_on_all if eagerly else tf.function(self._train_on_all)
         self._evaluate_function = self._evaluate if eagerly else tf.function(self._evaluate)
         self._training = iter(

@@ -51,9 +51,9 @@ _REORDERED = (
     "those of other entries; name these layers in base_model.vocabularies"
 )
 # In one call of TensorFlow, a collective operation keeps the shape of its first round.
-_SHAPES = (
+_DIFFERENT_SHAPES = (
     "module: the steps of the model communicate values of the batch's shape between replicas, and batches differ in size; "
-    "write steps_per_execution=1, and no gradient_accumulation_steps"
+    "write steps_per_execution=1 and gradient_accumulation_steps=1"
 )
 
 
@@ -133,14 +133,10 @@ class _Training:
             self._counter.reporting_step_on_error(),
             mesh_errors.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
             self._input.explaining_read_errors(),
+            _explaining_different_shapes(),
             preemption.deferring_exit(),
         ):
-            try:
-                yield
-            except tf.errors.OpError as error:
-                if "Shape mismatch in the collective" in str(error):
-                    raise ConfigurationError(_SHAPES) from error
-                raise
+            yield
 
     def check_and_prepare(self, features: Features) -> None:
         """Prepares the steps, checks the export, and reads the base model."""
@@ -369,3 +365,13 @@ def _describe_differing(names: Sequence[str]) -> str:
         f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
         f"aggregation={mean} where the variable is made"
     )
+
+
+@contextlib.contextmanager
+def _explaining_different_shapes() -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if "Shape mismatch in the collective" in str(error):
+            raise ConfigurationError(_DIFFERENT_SHAPES) from error
+        raise

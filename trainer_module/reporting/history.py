@@ -31,7 +31,7 @@ def read(folder: str) -> list[Progress]:
 
 
 def parse(lines: Iterable[bytes | str]) -> list[Progress]:
-    """Returns the records of lines; leaves out lines that are none."""
+    """Parses lines of reports; leaves out those that are not reports."""
     records = []
     for line in lines:
         with contextlib.suppress(ValueError):

@@ -57,8 +57,7 @@ class HistoryWriter:
     def add(self, progress: Progress) -> None:
         """Adds a report, unless the writer has given up."""
         if self._thread.is_alive():
-            with contextlib.suppress(ValueError):  # a value that JSON does not have
-                self._lines.put(f"{progress.to_json()}\n")
+            self._lines.put(f"{progress.to_json()}\n")
 
     def close(self) -> None:
         """Writes the rest. Never raises."""

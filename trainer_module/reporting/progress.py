@@ -139,7 +139,7 @@ class Reporter:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if path else None
         self._lock = threading.Lock()  # the watchdog reports too
         self._torn = False
-        self._started, self._last_time = time.monotonic(), 0.0
+        self._began, self._last_time = time.monotonic(), 0.0
         self.last = Progress("start")
         self.activity = Activity("start-up")
         self.listeners: list[Callable[[Progress], None]] = []
@@ -157,7 +157,7 @@ class Reporter:
     def due(self) -> bool:
         """Returns True if the phase `train` may report again."""
         now = time.monotonic()
-        interval = min(max(REPORT_SECONDS, REPORT_SHARE * (now - self._started)), MAX_REPORT_SECONDS)
+        interval = min(max(REPORT_SECONDS, REPORT_SHARE * (now - self._began)), MAX_REPORT_SECONDS)
         return now - self._last_time >= interval
 
     def report(self, progress: Progress) -> None:

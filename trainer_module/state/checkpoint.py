@@ -30,7 +30,13 @@ MAX_SAVING_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Position:
-    """An epoch, from 0; the steps that are done of it, and of all epochs."""
+    """A moment between two training steps.
+
+    Attributes:
+      epoch: Number of the epoch, from 0.
+      step_of_epoch: Training steps of the epoch that are done.
+      step: Training steps that are done in total.
+    """
 
     epoch: int = 0
     step_of_epoch: int = 0
@@ -145,7 +151,7 @@ class Checkpoints:
         return time.monotonic() - self._saved_at >= shortest_interval
 
     def steps_until_due(self, step: int) -> int:
-        """Returns the steps until the next save; huge if they do not decide on it."""
+        """Returns the training steps until the next save; huge if saves are by time."""
         every = self._fault_tolerance.save_checkpoints_steps
         return every - step % every if every else 1 << 62
 

@@ -60,10 +60,9 @@ def load(
 
 def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
     """Returns the module's callbacks as a list, or raises ConfigurationError."""
-    callbacks = list(returned) if isinstance(returned, Iterable) else [returned]
+    callbacks = list(returned) if isinstance(returned, Iterable) else None
     # Not by their class: a module may use those of the other Keras.
-    odd = [each for each in callbacks if isinstance(each, type) or not hasattr(each, "set_model")]
-    if odd or not isinstance(returned, Iterable):
+    if callbacks is None or any(isinstance(each, type) or not hasattr(each, "set_model") for each in callbacks):
         raise ConfigurationError(
             f"module: callbacks returned {returned!r:.100}; return a list of callbacks, such as "
             "[tf.keras.callbacks.TerminateOnNaN()], or []"
@@ -74,8 +73,8 @@ def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
 def check_same_everywhere(callbacks: Sequence[tf.keras.callbacks.Callback], agree: Callable[..., list[float]]) -> None:
     """Checks that all processes have the same callbacks that read or change the model.
 
-    One with more of them would wait for the others forever. `agree` returns the means
-    of its arguments over all processes.
+    A process with more of them would wait for the others forever. `agree` returns the
+    means of its arguments over all processes.
     """
     numbers = [sum(isinstance(callback, kind) for callback in callbacks) for kind in _IN_STEP]
     means, squares = agree(*numbers), agree(*(number**2 for number in numbers))

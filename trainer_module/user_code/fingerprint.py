@@ -79,7 +79,7 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
     files count by content, other files up to 1 MiB each and 64 MiB in total, and by
     size and modification time beyond that. The time is bounded: a folder with more than
     1,000 other files counts only for its Python files, and after 10,000 folders the
-    rest is left out.
+    rest is left out, with a warning.
 
     Not counted are hidden files and folders, virtual environments, caches, the runs of
     a pipeline, pipeline files, compiled pipelines, reports of runs, notebooks, logs,
@@ -169,10 +169,9 @@ def _walk(folder: Path, excluded: set[str]) -> Iterator[tuple[Path, list[Path]]]
             _log.warning("%s: has more than %d folders; the rest does not count as part of the module", folder, MAX_FOLDERS)
             return
         seen.add(real)
-        left_out = set(_RUNS if _RUNS[0] in files else ())
-        for name in {*folders, *files} - left_out:
-            if name in excluded_names or os.path.islink(f"{path}/{name}"):
-                left_out |= {name} if os.path.realpath(f"{path}/{name}") in excluded else set()
+        candidates = {name for name in (*folders, *files) if name in excluded_names or os.path.islink(f"{path}/{name}")}
+        left_out = {name for name in candidates if os.path.realpath(f"{path}/{name}") in excluded}
+        left_out.update(_RUNS if _RUNS[0] in files else ())
         hidden = {name for name in folders if name.startswith(".") or name in _SKIPPED_FOLDERS}
         folders[:] = sorted(set(folders) - left_out - hidden)
         yield subfolder, [subfolder / name for name in sorted(set(files) - left_out)]

@@ -121,8 +121,8 @@ def is_below(folder: Path, file: Path) -> bool:
 def locate(name: str) -> Path | None:
     """Returns the file of an installed module; None if there is none.
 
-    Imports neither the module nor its packages. Not found are packages that change
-    where their modules are.
+    Imports neither the module nor its packages. Does not find modules of a package that
+    sets its own `__path__`, nor those of an editable install that maps subpackages.
     """
     top, *parts = name.split(".")
     package = importlib.util.find_spec(top)
@@ -139,8 +139,8 @@ def locate(name: str) -> Path | None:
 class TopLevelNames:
     """The names that a Python file defines or imports, `*` for a star import.
 
-    `defines_build_model` is True if the file itself defines one that can be called with
-    one argument. A helper of that name usually cannot.
+    `defines_build_model` is True if the file itself defines a `build_model` that can be
+    called with one argument. A helper of that name usually cannot.
     """
 
     all: frozenset[str]
@@ -148,7 +148,10 @@ class TopLevelNames:
 
 
 def top_level_names(path: str | Path) -> TopLevelNames:
-    """Returns what a Python file defines or imports, without running it."""
+    """Returns the names that a Python file defines or imports, without running it.
+
+    Raises ConfigurationError if it cannot be read, or is not Python.
+    """
     try:
         tree = ast.parse(Path(path).read_bytes(), filename=str(path))
     except OSError as error:

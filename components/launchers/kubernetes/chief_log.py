@@ -45,7 +45,7 @@ class ChiefLog:
                 continue
             last_time = at
             if text.startswith('{"phase"'):
-                with contextlib.suppress(ValueError, TypeError):
+                with contextlib.suppress(ValueError):
                     self._progress_log(CHIEF_TASK, Progress.from_json(text))
                     continue
             self.last_lines.append(text)

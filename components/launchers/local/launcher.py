@@ -28,7 +28,6 @@ from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.process import Process
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
-from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
@@ -133,7 +132,6 @@ def launch(job: TrainingJob, work_dir: str, is_stopped: Callable[[], bool] = lam
         exposure = server.wait_ready()
         if len(tasks_of(job.distribution)) > 1:  # a single process has no server
             _warn_if(loopback.describe(exposure))
-        stack.enter_context(terminable())
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir), _report)
         launcher = LocalLauncher(replace(current_settings(), log_dir=log_dir, server=server), job, restarts)

@@ -77,8 +77,8 @@ class Process:
         self._bytes_read += len(complete) + 1
         reports = []
         for line in complete.splitlines():
-            with contextlib.suppress(ValueError, TypeError):  # cut short by a full disk
-                reports.append(Progress.from_json(line.decode()))
+            with contextlib.suppress(ValueError):  # cut short by a full disk
+                reports.append(Progress.from_json(line))
         self.progress = reports[-1] if reports else self.progress
         return reports
 

@@ -13,7 +13,7 @@ from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.launcher import Request
 from tfx_distribute.components.launchers.vertex import service
-from tfx_distribute.components.launchers.vertex.launcher import TRAINING_LABEL
+from tfx_distribute.components.launchers.vertex.launcher import ENDED, TRAINING_LABEL, state_of
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
@@ -25,7 +25,6 @@ _TRANSIENT_WHILE_FOLLOWING = (
     exceptions.Unauthorized,
     exceptions.Forbidden,
 )
-_ENDED = ("SUCCEEDED", "PARTIALLY_SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 
 
 class CustomJobs:
@@ -62,7 +61,7 @@ class CustomJobs:
         request = {"parent": self._parent, "filter": label}
         with service.explaining_errors():
             jobs = service.call(lambda: list(self._client.list_custom_jobs(request, timeout=timeouts.REQUEST_SECONDS)))
-        unfinished = [job for job in jobs if job.state.name.removeprefix("JOB_STATE_") not in _ENDED]
+        unfinished = [job for job in jobs if state_of(job) not in ENDED]
         return max(unfinished, key=lambda job: job.create_time, default=None)
 
     def get(self, name: str) -> CustomJob:

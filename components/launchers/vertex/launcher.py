@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from tfx_distribute.components.launchers.vertex.custom_jobs import CustomJobs
 
+SUCCEEDED = ("succeeded", "partially_succeeded")
+ENDED = (*SUCCEEDED, "failed", "cancelled", "expired")
 TRAINING_LABEL = "tfx-distribute-training"  # by which another attempt of a step finds its job
 # How the service reports a replica that failed. If a signal ended it, the number is
 # that of the signal in some cases, with the signal's name behind it.
@@ -54,7 +56,7 @@ class VertexTrainingSettings(LauncherSettings):
       reduction_server: WorkerPoolSpec of reduction servers, if `all_reduce` asks for
         them.
       job: CustomJob of each training. The launcher adds its name, label and pools.
-      training: As in `LauncherSettings`, or `custom_job`.
+      training: As in `LauncherSettings`.
       start_timeout_seconds: No limit: the service has its own.
     """
 
@@ -64,7 +66,7 @@ class VertexTrainingSettings(LauncherSettings):
     parameter_server: Mapping[str, Any]
     reduction_server: Mapping[str, Any] = field(default_factory=dict)
     job: Mapping[str, Any] = field(default_factory=dict)
-    training: Literal["auto", "step", "elsewhere", "custom_job"] = "auto"
+    training: Literal["auto", "step", "elsewhere"] = "auto"
     start_timeout_seconds: float = 0.0
 
     LAUNCHER = "vertex"
@@ -107,7 +109,7 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
 
         self._jobs = self._jobs or CustomJobs(self.settings.project, self.settings.location, request)
         self._job, self._failed_at = self._jobs.find_unfinished(), 0.0
-        while self._job and _state(self._job) == "cancelling":
+        while self._job and state_of(self._job) == "cancelling":
             time.sleep(self.poll_seconds)
             self._job = self._jobs.find_unfinished()
         if self._job:
@@ -119,18 +121,18 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
 
     def state(self) -> State:
         """Asks for the state of the job, and for a process's report of its failure."""
-        assert self._jobs is not None, "start comes first"
-        assert self._job is not None
+        assert self._jobs, "start comes first"
+        assert self._job, "start comes first"
         job = self._job = self._jobs.get(self._job.name)
-        words, where = f"CustomJob {job.name}: {_state(job)}", f"its logs: {self._address}"
-        if _state(job) in ("succeeded", "partially_succeeded"):
+        words, where = f"CustomJob {job.name}: {state_of(job)}", f"its logs: {self._address}"
+        if state_of(job) in SUCCEEDED:
             return State("succeeded", words)
         if report := self._jobs.read_report():
             self._jobs.cancel(job.name, has_time=True)  # the service would restart the process, and then the job
             return State("failed", words, Failure(f"CustomJob {job.name} failed: {report.message}\n{where}", is_final=True))
-        if _state(job) not in ("failed", "cancelled", "expired"):
-            return State("running" if _state(job) == "running" else "queued", words)
-        if _state(job) == "failed" and not job.error.message:
+        if state_of(job) not in ENDED:
+            return State("running" if state_of(job) == "running" else "queued", words)
+        if state_of(job) == "failed" and not job.error.message:
             self._failed_at = self._failed_at or time.monotonic()
             if time.monotonic() - self._failed_at < timeouts.VERTEX_ERROR_SECONDS:
                 return State("running", f"{words}; waiting for the reason")
@@ -145,12 +147,13 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
     @property
     def _address(self) -> str:
         """Returns the address of the job's page in the Google Cloud console."""
-        assert self._jobs is not None
-        assert self._job is not None
+        assert self._jobs, "start comes first"
+        assert self._job, "start comes first"
         return self._jobs.address_of(self._job.name)
 
 
-def _state(job: "CustomJob") -> str:
+def state_of(job: "CustomJob") -> str:
+    """Returns the state of a job, such as `running` or one of `ENDED`."""
     return str(job.state.name.removeprefix("JOB_STATE_").lower())
 
 
@@ -162,7 +165,7 @@ def _may_retry(job: "CustomJob") -> bool:
     """
     code = _EXIT_CODE.search(job.error.message)
     is_final = code is not None and not code[2] and exit_codes.is_final(int(code[1]))
-    return _state(job) == "failed" and not is_final
+    return state_of(job) == "failed" and not is_final
 
 
 def _make_pools(training: Training, settings: VertexTrainingSettings, error_file: str) -> list[dict[str, Any]]:

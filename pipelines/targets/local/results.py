@@ -1,4 +1,4 @@
-"""Reads what came out of a run, and says it in a few lines."""
+"""Reads the results of a run, and lists them as short lines."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -5,7 +5,7 @@ worker pool names its machine type.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
 from tfx_distribute.pipelines.machines import accelerators
@@ -34,7 +34,10 @@ def launcher_settings(
     `name` is that of the pipeline; `trainer` is the key of the machine in `resources`.
     """
     worker, parameter_server = machine_of(resources, trainer), machine_of(resources, PARAMETER_SERVER)
-    needs_pools = settings.training == "auto" and unsupported_in_step(worker, settings)
+    training: Literal["auto", "step", "elsewhere"]
+    training = "elsewhere" if settings.training == "custom_job" else settings.training
+    if training == "auto" and unsupported_in_step(worker, settings):
+        training = "elsewhere"
     container = {**settings.worker_pool.get("container_spec", {}), "image_uri": settings.image}
     if settings.log_format != "text":
         log_format = {"name": process_log.FORMAT_VARIABLE, "value": settings.log_format}
@@ -61,7 +64,7 @@ def launcher_settings(
             "container_spec": {"image_uri": _REDUCTION_SERVER_IMAGE},
         },
         job=_keep_set(job_spec={**settings.custom_job, **job_spec}, labels=settings.labels, encryption_spec=encryption),
-        training="custom_job" if needs_pools else settings.training,
+        training=training,
     )
 
 

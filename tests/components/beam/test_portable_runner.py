@@ -77,11 +77,11 @@ def run(endpoint: str, function=str, **setting: object) -> None:
 
 
 def test_workers_in_this_process_are_refused(service):
-    arguments = [*make_pipeline_args(Beam(runner="portable", job_endpoint=service.endpoint, environment_type="DOCKER"))]
-    arguments = [word for word in arguments if "environment" not in word]
+    runner = f"--runner={portable_runner.PortableRunner.__module__}.PortableRunner"
+    arguments = [runner, f"--job_endpoint={service.endpoint}", "--environment_type=LOOPBACK"]
     with (
         pytest.raises(ConfigurationError, match="LOOPBACK lets in whoever"),
-        beam.Pipeline(argv=[*arguments, "--environment_type=LOOPBACK"]) as pipeline,
+        beam.Pipeline(argv=arguments) as pipeline,
     ):
         _ = pipeline | beam.Create([1])
 

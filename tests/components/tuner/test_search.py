@@ -139,7 +139,7 @@ def test_trials_are_not_profiled():
     ],
 )
 def test_the_shortest_trial_is_evaluated(changes, options, shortest):
-    with pytest.raises(ConfigurationError, match=f"a trial of {shortest} epochs may have none; write valid.*={shortest}"):
+    with pytest.raises(ConfigurationError, match=f"a trial with epochs={shortest} may have none; write valid.*={shortest}"):
         search_lib.trial_options(search(objective="val_loss", **changes), options)
     assert search_lib.trial_options(search(objective="loss", **changes), options) == options
 

@@ -179,7 +179,7 @@ def test_a_request_needs_no_label(data, tmp_path):
 @pytest.mark.parametrize(
     ("decode", "message"),
     [
-        (lambda features: {"image": features["mask"], "mask": features["text"]}, "write if 'mask' in features"),
+        (lambda features: {"image": features["mask"], "mask": features["text"]}, "reads a label or weight .mask., which"),
         (lambda features: dict(features, twice=features["image"]) if "mask" in features else features, "'twice'"),
     ],
 )

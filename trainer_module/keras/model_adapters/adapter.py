@@ -35,16 +35,20 @@ class ModelAdapter:
         return {**keras_models.state(self.model), "optimizer": self.optimizer, "random": random_states}
 
     def required_features(self, features: Features) -> set[str]:
-        """Returns names of the features that the steps read: all if it is not known."""
+        """Returns the names of the features that the steps read.
+
+        These are all but labels and weights if the model does not say.
+        """
         return set(features.inputs())
 
     def check_labels(self, features: Features, ranges: LabelRanges) -> None:
         """Raises ConfigurationError if the losses cannot learn from the labels."""
 
     def prepare(self, batch: Any) -> None:
-        """Creates the variables that Keras would create in the first step, of zeros.
+        """Creates the variables that Keras would otherwise create in the first step.
 
-        Call this in the strategy's scope.
+        Call this in the strategy's scope. `batch` has zeros: features, then label and
+        weights if there are any.
         """
         if not all(layer.built for layer in self.model._flatten_layers()):
             # Only traces the model: replicas have nothing to compute yet.

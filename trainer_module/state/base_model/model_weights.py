@@ -32,7 +32,10 @@ class ModelWeight:
     parts: list[Any]
 
     def assign(self, value: np.ndarray, strategy: Any) -> None:
-        """Gives the weight a value; call this in each process that has it."""
+        """Gives the weight a value.
+
+        Call this in the strategy's scope, in each process that has the variable.
+        """
         start = 0
         for variable in self.parts:
             part = value[start : start + variable.shape[0]] if len(self.parts) > 1 else value

@@ -11,7 +11,6 @@ from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX
 from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
 from tfx_distribute.components.launchers.kubernetes.pod_template import Step
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.components.trainer.places import job_name
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
@@ -80,14 +79,6 @@ def test_who_may_be_lost():
     }
 
 
-def test_names_are_dns_labels_with_room_for_pods():
-    name = job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
-    assert name == job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
-    assert name.startswith("tfx-1-digits")
-    assert len(f"{name}-worker-100-0-abcde") <= 63
-    assert name != job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/2/model")
-
-
 def read(kind, conditions=(), suspend=None):
     spec = {} if suspend is None else {"suspend": suspend}
     spec = {"runPolicy": spec} if kind == "tfjob" else spec
@@ -137,7 +128,13 @@ def test_the_reason_of_an_end(kind, reason, suspend, is_final, has_restarted):
     assert (failed.reason, failed.is_final, failed.has_restarted) == ("its words", is_final, has_restarted)
 
 
-def test_task_of_a_pod_of_a_jobset():
-    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "worker", "jobset.sigs.k8s.io/job-index": "12"}
-    pod = client.V1Pod(metadata=client.V1ObjectMeta(name="p", labels=labels))
-    assert JOB_KINDS["jobset"].task_of(pod) == ClusterTask("worker", 12)
+@pytest.mark.parametrize(
+    ("kind", "role", "index"),
+    [
+        ("jobset", "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"),
+        ("tfjob", "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"),
+    ],
+)
+def test_task_of_a_pod(kind, role, index):
+    pod = client.V1Pod(metadata=client.V1ObjectMeta(name="p", labels={role: "worker", index: "12"}))
+    assert JOB_KINDS[kind].task_of(pod) == ClusterTask("worker", 12)

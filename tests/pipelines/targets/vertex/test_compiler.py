@@ -133,12 +133,12 @@ def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
 )
 def test_what_only_worker_pools_have(setting, tmp_path):
     package = compiled(project(tmp_path, "digits", targets={"vertex": {**TARGET, **setting}}))
-    assert read_launcher(package).training == "custom_job"
+    assert read_launcher(package).training == "elsewhere"
 
 
 def test_a_machine_that_no_step_has(tmp_path):
     package = compiled(project(tmp_path, "digits", resources={"Trainer": {"cpu": 16, "machine_type": "n1-standard-96"}}))
-    assert read_launcher(package).training == "custom_job"
+    assert read_launcher(package).training == "elsewhere"
     assert read_launcher(package).worker["machine_spec"] == {"machine_type": "n1-standard-96"}
 
 
@@ -174,7 +174,7 @@ def test_words_of_the_api_for_worker_pools(tmp_path):
 def test_a_step_has_no_spot_machine(tmp_path):
     nodes = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
     package = compiled(project(tmp_path, "digits", resources=nodes))
-    assert read_launcher(package).training == "custom_job"
+    assert read_launcher(package).training == "elsewhere"
     assert read_launcher(package).job["job_spec"]["scheduling"] == {"strategy": "SPOT"}
 
 

@@ -1,7 +1,7 @@
 IMAGE = registry.example.com/team/digits:1
 PYTHON = .venv/bin/python
 
-.PHONY: env demo test test-line lint unit e2e cluster-test gpu-test gpu-bench soak cluster-soak bench lock generated models site dist release
+.PHONY: env demo test test-line lint unit e2e cluster-test gpu-test gpu-bench soak bench lock generated models site dist release
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -81,10 +81,6 @@ gpu-bench:
 # Injects thirty random faults into real clusters, one after the other.
 soak: env
 	.venv/bin/python tests/soak.py
-
-# The same in pods of a cluster, as cluster-test needs it.
-cluster-soak: env
-	IMAGE=$(IMAGE) .venv/bin/python tests/cluster/soak.py
 
 # Trains every kind of model under every strategy, which takes most of an hour, and
 # writes docs/models.md; commit the result.

@@ -128,16 +128,6 @@ class Installation:
         files = " ".join(f"{path}/{name}" for name in names) or path
         return self.namespace.run("read", ["sh", "-c", f"cat {files}"])
 
-    @contextlib.contextmanager
-    def beside(self) -> Iterator["Installation"]:
-        """Returns another one in the same namespace, for runs at the same time.
-
-        It has a cache of its own: the cache's keys are made of ids in a metadata store.
-        """
-        steps = StepPods(self.namespace)
-        with MetadataService() as metadata:
-            yield Installation(self.namespace, self.folder, steps, KubeflowPipelines(steps, metadata), self.packages)
-
 
 @contextlib.contextmanager
 def install(namespace: Namespace, folder: Path) -> Iterator[Installation]:

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import kind_exceptions
 import tfx_lines
-from oracle import BATCH, EPOCHS, LOGS_WITHIN, SAVED_EVERY, SERVED, STRATEGIES, WEIGHTS_WITHIN
 from oracle_examples import EXAMPLES
+from oracle_outcomes import BATCH, EPOCHS, LOGS_WITHIN, SAME, SAVED_EVERY, SERVED, STRATEGIES, WEIGHTS_WITHIN
 
 from tfx_distribute.trainer_module.job.strategy_info import strategy_named
 
-SAME = "same"
 COLUMNS = (*STRATEGIES, SERVED)
 VERDICTS = Path(__file__).resolve().parents[1] / "expected" / "models.json"
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models.md"

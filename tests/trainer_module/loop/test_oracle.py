@@ -1,6 +1,6 @@
 """Checks that models train the same under every strategy as with Keras's `fit`.
 
-`fit` is the oracle. Trainings of some kinds are also interrupted and resumed.
+`fit` is the oracle_outcomes. Trainings of some kinds are also interrupted and resumed.
 """
 
 import json
@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import kind_exceptions
-import oracle
+import oracle_outcomes
 import oracle_table
 import pytest
 import tfx_lines
-from oracle_table import SAME
+from oracle_outcomes import SAME
 
 TESTS = Path(__file__).resolve().parents[2]
 KINDS = list(oracle_table.descriptions())
@@ -169,7 +169,7 @@ def test_every_other_kind_is_compared_somewhere():
     ],
 )
 def test_verdict(kind, outcome, verdict):
-    assert oracle.verdict(kind, oracle.Outcome(**outcome)) == verdict
+    assert oracle_outcomes.verdict(kind, oracle_outcomes.Outcome(**outcome)) == verdict
 
 
 def test_calls_of_an_interrupted_training():
@@ -178,7 +178,7 @@ def test_calls_of_an_interrupted_training():
         return [("epoch begin", number), *batches, ("test begin",), ("test batch begin", 0), ("epoch end", number, ["loss"])]
 
     calls = [("train begin",), *epoch(0), *epoch(1), ("train end",)]
-    assert oracle.calls_until_interruption(calls) == [
+    assert oracle_outcomes.calls_until_interruption(calls) == [
         ("train begin",),
         ("epoch begin", 0),
         ("test begin",),
@@ -186,14 +186,14 @@ def test_calls_of_an_interrupted_training():
         ("epoch begin", 1),
         ("test begin",),
     ]
-    assert oracle.calls_after_resuming(calls) == [("train begin",), ("epoch begin", 1), *calls[11:]]
+    assert oracle_outcomes.calls_after_resuming(calls) == [("train begin",), ("epoch begin", 1), *calls[11:]]
 
 
 def test_traces_are_compared():
     calls = [("epoch begin", 0), ("epoch end", 0, ["loss", "mae"])]
-    assert oracle.compare_calls(calls, [*calls]) == ""
-    assert oracle.compare_calls(calls, calls[:1]) == "1: [] instead of [('epoch end', 0, ['loss', 'mae'])]"
-    assert oracle.compare_calls(calls, [calls[0], ("epoch end", 0, ["mae"])], {"loss"}) == ""
+    assert oracle_outcomes.compare_calls(calls, [*calls]) == ""
+    assert oracle_outcomes.compare_calls(calls, calls[:1]) == "1: [] instead of [('epoch end', 0, ['loss', 'mae'])]"
+    assert oracle_outcomes.compare_calls(calls, [calls[0], ("epoch end", 0, ["mae"])], {"loss"}) == ""
 
 
 def test_document_is_made_of_the_verdicts():

@@ -57,8 +57,7 @@ def test_only_signatures_of_the_evaluation_are_called(folder):
     assert baseline.find_problem(folder, only, [example(a=ONE, target=ONE)], folder) == ""
     other = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["other"])
     assert baseline.find_problem(folder, other, [example(a=ONE, y=ONE)], folder) == f"{folder} has no signature 'other'"
-    lite = tfma.ModelSpec(model_type=tfma.constants.TF_LITE)
-    assert baseline.find_problem(f"{folder}/nothing", lite, [example(a=ONE)], folder) == ""
+    assert baseline.find_problem(f"{folder}/lite", only, [example(a=ONE)], folder) == ""
 
 
 def test_labels_of_a_baseline_are_not_those_of_the_new_model(folder, tmp_path):
@@ -70,7 +69,3 @@ def test_labels_of_a_baseline_are_not_those_of_the_new_model(folder, tmp_path):
     for old, new in ((decoding, decoding), (folder, decoding)):
         assert baseline.find_problem(old, spec, [example(a=ONE, y=ONE)], new) == ""
     assert "Feature: y" in baseline.find_problem(decoding, spec, [example(a=ONE)], decoding)
-
-
-def test_baseline_that_is_gone(tmp_path):
-    assert baseline.find_problem(str(tmp_path / "7"), SPEC, [b""], "/new") == f"{tmp_path}/7 is not there any more"

@@ -15,26 +15,24 @@ _Points = dict[tuple[str, str, int], list[tuple[float, float]]]
 
 def from_history(records: Sequence[Progress]) -> Curves:
     """Makes curves of each process and try from records in order of time."""
-    attempts = _number_attempts(records)
+    attempts: dict[tuple[str, float], int] = {}  # numbers of the tries of each process
+    for task, started in sorted({(record.task, record.started) for record in records}):
+        attempts[task, started] = sum(other == task for other, _ in attempts)
+    of_chief = [record for record in records if record.task == "chief-0"]
+    phase = "epoch" if any(record.phase == "epoch" for record in of_chief) else "train"
     metrics: _Points = {}
-    has_epochs = any(record.task == "chief-0" and record.phase == "epoch" for record in records)
-    for record in records:
+    first_steps: dict[int, int] = {}
+    for record in of_chief:
         attempt = attempts[record.task, record.started]
-        if record.phase == "epoch" and record.task == "chief-0":
-            for metric, value in record.metrics.items():
-                series = "validation" if metric.startswith(_VALIDATION) else "train"
-                _append(metrics, (metric.removeprefix(_VALIDATION), series, attempt), record.step, value)
-        elif record.phase == "train" and record.task == "chief-0" and not has_epochs:
-            for metric, value in record.metrics.items():
-                if not metric.startswith(_VALIDATION):  # repeats that of the last evaluation
-                    _append(metrics, (metric, "train", attempt), record.step, value)
-    throughput = _measure_throughput(records, attempts)
-    return Curves(_to_curves(metrics), _to_curves(throughput), _find_restarts(records, attempts))
-
-
-def _append(curves: _Points, key: tuple[str, str, int], step: float, value: float) -> None:
-    if math.isfinite(value):
-        curves.setdefault(key, []).append((step, value))
+        if record.phase in ("train", "epoch"):
+            first_steps.setdefault(attempt, record.step)
+        for metric, value in record.metrics.items() if record.phase == phase else ():
+            series = "validation" if metric.startswith(_VALIDATION) else "train"
+            # Between epochs, that of a validation repeats the last one's.
+            if math.isfinite(value) and (series, phase) != ("validation", "train"):
+                metrics.setdefault((metric.removeprefix(_VALIDATION), series, attempt), []).append((record.step, value))
+    restarts = tuple(step for attempt, step in sorted(first_steps.items()) if attempt > 0)
+    return Curves(_to_curves(metrics), _to_curves(_measure_throughput(records, attempts)), restarts)
 
 
 def _measure_throughput(records: Iterable[Progress], attempts: Mapping[tuple[str, float], int]) -> _Points:
@@ -67,20 +65,3 @@ def _thin(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
         return tuple(points)
     stride = math.ceil(len(points) / MAX_POINTS)
     return (*points[:-1:stride], points[-1])
-
-
-def _number_attempts(records: Iterable[Progress]) -> dict[tuple[str, float], int]:
-    """Numbers the tries of each process in the order in which they started."""
-    starts: dict[str, set[float]] = {}
-    for record in records:
-        starts.setdefault(record.task, set()).add(record.started)
-    return {(task, start): number for task, times in starts.items() for number, start in enumerate(sorted(times))}
-
-
-def _find_restarts(records: Iterable[Progress], attempts: dict[tuple[str, float], int]) -> tuple[float, ...]:
-    """Returns the steps at which later tries of the chief continued."""
-    first_steps: dict[int, int] = {}
-    for record in records:
-        if record.task == "chief-0" and record.phase in ("train", "epoch"):
-            first_steps.setdefault(attempts[record.task, record.started], record.step)
-    return tuple(step for attempt, step in sorted(first_steps.items()) if attempt > 0)

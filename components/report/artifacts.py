@@ -7,16 +7,15 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from absl import logging
 from tfx.dsl.io import fileio
 
 from tfx_distribute.components.report import curves, evaluation, features
 from tfx_distribute.components.tuner import trials
+from tfx_distribute.trainer_module.errors import first_line
 from tfx_distribute.trainer_module.reporting import history
-
-PartT = TypeVar("PartT")
 
 
 @dataclass(frozen=True)
@@ -47,50 +46,44 @@ class Sources:
 def read(sources: Sources) -> dict[str, Any]:
     """Reads artifacts as arguments of `data.Report`, with `missing`."""
     missing: list[str] = []
-    splits = _read("Data statistics", sources.statistics, features.read_splits, missing)
-    last = _read("Statistics of the last run", sources.last_data, features.read_splits, missing)
+
+    def read_part(title: str, folder: str, read_folder: Callable[..., Any], *arguments: Any) -> Any:
+        """Reads a part; None if there is none, or as `missing` then says."""
+        if not folder:
+            return None
+        try:
+            if fileio.exists(folder):
+                return read_folder(folder, *arguments)
+            reason = f"the files are not where the run wrote them ({folder}); they were deleted, or the folder moved"
+        # Files of other versions, and damaged ones, raise all kinds of errors.
+        except Exception as error:
+            logging.exception("%s of %s cannot be read", title, folder)
+            reason = f"{folder} cannot be read ({type(error).__name__}: {first_line(error)})"
+        missing.append(f"{title}: {reason}")
+        return None
+
+    splits = read_part("Data statistics", sources.statistics, features.read_splits)
+    last = read_part("Statistics of the last run", sources.last_data, features.read_splits)
     if last:
         splits = (*(splits or ()), dataclasses.replace(last[0], name=f"{last[0].name} of the last run"))
-    anomalies = _read("Anomalies", sources.anomalies, features.read_anomalies, missing)
-    records = _read("Training history", sources.model_run, history.read, missing)
+    anomalies = read_part("Anomalies", sources.anomalies, features.read_anomalies)
+    records = read_part("Training history", sources.model_run, history.read)
     made, time_use = None, None
     if records is not None:
         made, found = curves.from_history(records), history.time_use(records)
         time_use = found if found.processes else None
         if not (made.metrics or made.throughput):
             missing.append("Training curves: the training has left no history; see its TensorBoard logs")
+    verdict = (sources.blessed, sources.unusable_baseline)
     parts = {
         "splits": splits,
         "anomalies": anomalies,
         "curves": made,
         "time_use": time_use,
-        "evaluation": _read(
-            "Evaluation",
-            sources.evaluation,
-            lambda folder: evaluation.read(folder, sources.blessed, sources.unusable_baseline),
-            missing,
-        ),
-        "search": _read("Trials", sources.trials, lambda folder: read_search(folder, sources.search), missing),
+        "evaluation": read_part("Evaluation", sources.evaluation, evaluation.read, *verdict),
+        "search": read_part("Trials", sources.trials, read_search, sources.search),
     }
     return {**{name: part for name, part in parts.items() if part is not None}, "missing": tuple(missing)}
-
-
-def _read(title: str, folder: str, read_folder: Callable[[str], PartT], missing: list[str]) -> PartT | None:
-    """Reads a part; None if there is none, or as `missing` then says."""
-    if not folder:
-        return None
-    try:
-        if fileio.exists(folder):
-            return read_folder(folder)
-        missing.append(
-            f"{title}: the files are not where the run wrote them ({folder}); they were deleted, or the folder moved"
-        )
-    # Files of other versions, and damaged ones, raise all kinds of errors.
-    except Exception as error:
-        logging.exception("%s of %s cannot be read", title, folder)
-        reason = str(error).strip().splitlines()
-        missing.append(f"{title}: {folder} cannot be read ({type(error).__name__}: {reason[0] if reason else 'no message'})")
-    return None
 
 
 def read_search(folder: str, properties: Mapping[str, Any]) -> trials.SearchResult:

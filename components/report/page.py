@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,22 +24,6 @@ _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2
 _STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "nan", "unique")
 
 
-@dataclass(frozen=True)
-class _FeatureCard:
-    """A feature in all splits, as the page shows it.
-
-    Attributes:
-      bars: For a text, the number of each split and the text's share in it.
-    """
-
-    name: str
-    kind: str
-    plot: plots.Plot | None
-    bars: Mapping[str, Sequence[tuple[int, float]]]
-    splits: tuple[tuple[str, Feature], ...]
-    statistics: tuple[str, ...]
-
-
 def render(report: Report) -> str:
     """Returns the page, in which all texts are escaped.
 
@@ -60,7 +43,10 @@ def render(report: Report) -> str:
         number=format_number, duration=format_duration, time=format_time, change=format_change, percent=_percent
     )
     curves, search = report.curves, report.search
-    text: str = environment.get_template("report.html").render(
+    feature_names = list(dict.fromkeys(feature.name for split in report.splits for feature in split.features))
+    text: str = environment.get_template(
+        "report.html"
+    ).render(
         report=report,
         version=__version__,
         style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
@@ -68,9 +54,12 @@ def render(report: Report) -> str:
         training=_list_training(report.training),
         begin=min((node.started for node in report.nodes), default=0.0),
         end=max((node.started + (node.seconds or 0.0) for node in report.nodes), default=0.0),
-        features=_make_cards(report),
+        features=[_list_splits(report, name) for name in feature_names[:MAX_FEATURES]],
+        statistics=_STATISTICS,
+        plot_feature=plots.plot_feature,
+        list_bars=_list_bars,
         split_colors=[(split.name, number % plots.NUM_COLORS) for number, split in enumerate(report.splits)],
-        num_features=len({feature.name for split in report.splits for feature in split.features}),
+        num_features=len(feature_names),
         metric_plots=plots.plot_metrics(curves),
         throughput=plots.plot_throughput(curves),
         activities=_list_activities(report),
@@ -164,25 +153,18 @@ def _list_activities(report: Report) -> list[tuple[str, int]]:
     return [(name, number % plots.NUM_COLORS) for number, (name, share) in enumerate(shares) if share >= 0.001]
 
 
-def _make_cards(report: Report) -> list[_FeatureCard]:
-    names = list(dict.fromkeys(feature.name for split in report.splits for feature in split.features))[:MAX_FEATURES]
-    cards = []
-    for name in names:
-        splits = [
-            (number, split.name, feature)
-            for number, split in enumerate(report.splits)
-            for feature in split.features
-            if feature.name == name
-        ]
-        shown = tuple(key for key in _STATISTICS if any(key in feature.numbers for _, _, feature in splits))
-        plot = plots.plot_feature(name, [(number, feature) for number, _, feature in splits])
-        shares = {
-            number: dict(zip(feature.histogram.labels, feature.histogram.shares, strict=False))
-            for number, _, feature in splits
-            if feature.histogram
-        }
-        texts = list(dict.fromkeys(text for of_split in shares.values() for text in of_split))[:MAX_TEXTS]
-        bars = {text: [(number, of_split.get(text, 0.0)) for number, of_split in shares.items()] for text in texts}
-        of_splits = tuple((split, feature) for _, split, feature in splits)
-        cards.append(_FeatureCard(name, splits[0][2].kind, plot, bars, of_splits, shown))
-    return cards
+def _list_splits(report: Report, name: str) -> list[tuple[int, str, Feature]]:
+    """Returns number and name of each split that has a feature, and the feature."""
+    splits = enumerate(report.splits)
+    return [(number, split.name, each) for number, split in splits for each in split.features if each.name == name]
+
+
+def _list_bars(splits: Iterable[tuple[int, str, Feature]]) -> dict[str, list[tuple[int, float]]]:
+    """Returns the most frequent texts, each with its share in the splits by number."""
+    shares = {
+        number: dict(zip(feature.histogram.labels, feature.histogram.shares, strict=False))
+        for number, _, feature in splits
+        if feature.histogram
+    }
+    texts = list(dict.fromkeys(text for of_split in shares.values() for text in of_split))[:MAX_TEXTS]
+    return {text: [(number, of_split.get(text, 0.0)) for number, of_split in shares.items()] for text in texts}

@@ -79,13 +79,13 @@ def plot_throughput(curves: Curves) -> Plot | None:
     return _plot_curves("examples per second", curves.throughput, curves.restarts, from_zero=True)
 
 
-def plot_feature(name: str, features: Iterable[tuple[int, Feature]]) -> Plot | None:
+def plot_feature(splits: Sequence[tuple[int, str, Feature]]) -> Plot | None:
     """Plots the distribution of a number; None if it is unknown, or one of texts.
 
-    `features` has number and feature of each split; the number decides on the colour.
+    `splits` has number, name and feature of each; the number decides on the colour.
     """
     lines: list[Line] = []
-    for number, feature in features:
+    for number, _, feature in splits:
         histogram = feature.histogram
         if histogram and histogram.edges and any(histogram.counts) and all(map(math.isfinite, histogram.edges)):
             edges, shares = histogram.edges, histogram.shares
@@ -94,7 +94,7 @@ def plot_feature(name: str, features: Iterable[tuple[int, Feature]]) -> Plot | N
             ]
             points = [(edges[0], 0.0), *steps, (edges[-1], 0.0)]
             lines.append(Line(number % NUM_COLORS, points, is_filled=not lines))
-    return _plot(name, lines, size=(300, 130), num_ticks=(3, 0), from_zero=True) if lines else None
+    return _plot(splits[0][2].name, lines, size=(300, 130), num_ticks=(3, 0), from_zero=True) if lines else None
 
 
 def plot_trials(search: SearchResult) -> list[Plot]:

@@ -28,8 +28,7 @@ def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mappi
 
     (blessing,) = outputs[standard_component_specs.BLESSING_KEY]
     verdict = read_properties(blessing)
-    search = read_properties(inputs[TRIALS][0]) if inputs.get(TRIALS) else {}
-    sources = artifacts.Sources(
+    parts = artifacts.read(
         statistics=uri(inputs, STATISTICS),
         anomalies=uri(inputs, ANOMALIES),
         model_run=uri(inputs, MODEL_RUN),
@@ -37,13 +36,13 @@ def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mappi
         trials=uri(inputs, TRIALS),
         blessed=bool(verdict["blessed"]) if "blessed" in verdict else None,
         unusable_baseline=verdict.get(UNUSABLE_BASELINE, ""),
-        search=search,
+        search=read_properties(inputs[TRIALS][0]) if inputs.get(TRIALS) else {},
     )
     model = inputs.get(standard_component_specs.MODEL_KEY)
     training = training_properties(read_properties(model[0])) if model else {}
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY)
     data = describe_examples(read_properties(examples[0])) if examples else {}
-    report = Report(pipeline=title, data=data, training=training, **artifacts.read(sources))
+    report = Report(pipeline=title, data=data, training=training, **parts)
     for text in report.missing:
         logging.warning("The report lacks: %s", text)
     (html,) = outputs[HTML]

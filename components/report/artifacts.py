@@ -6,45 +6,45 @@ A part that cannot be read is left out, and the report says why.
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from absl import logging
 from tfx.dsl.io import fileio
 
-from tfx_distribute.components.report import curves, evaluation, features
-from tfx_distribute.components.tuner import trials
+from tfx_distribute.components.report import curves, features
+from tfx_distribute.components.report.evaluation import read as read_evaluation
+from tfx_distribute.components.tuner.trials import TABLE_FILE, SearchResult, from_lines
 from tfx_distribute.trainer_module.errors import first_line
 from tfx_distribute.trainer_module.reporting import history
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Addresses of the parts of a report; empty for those that a run does not have.
+def read(
+    *,
+    statistics: str = "",
+    anomalies: str = "",
+    last_data: str = "",
+    model_run: str = "",
+    evaluation: str = "",
+    trials: str = "",
+    blessed: bool | None = None,
+    unusable_baseline: str = "",
+    search: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Reads artifacts as arguments of `data.Report`, with `missing`.
 
-    Attributes:
+    Args:
+      statistics: Folder of the ExampleStatistics; like all folders, empty if there are
+        none.
+      anomalies: Folder of the ExampleAnomalies.
       last_data: Folder of those of the last run that was not stopped, which have its
         statistics.
       model_run: Folder of the ModelRun: history and TensorBoard's logs.
+      evaluation: Folder of the ModelEvaluation.
       trials: Folder of the Tuner's `tuner_results`.
       blessed: True if the model meets all thresholds; None without thresholds.
       unusable_baseline: Why the baseline is not compared with; empty if it is.
       search: Properties of the `tuner_results`.
     """
-
-    statistics: str = ""
-    anomalies: str = ""
-    last_data: str = ""
-    model_run: str = ""
-    evaluation: str = ""
-    trials: str = ""
-    blessed: bool | None = None
-    unusable_baseline: str = ""
-    search: Mapping[str, Any] = field(default_factory=dict)
-
-
-def read(sources: Sources) -> dict[str, Any]:
-    """Reads artifacts as arguments of `data.Report`, with `missing`."""
     missing: list[str] = []
 
     def read_part(title: str, folder: str, read_folder: Callable[..., Any], *arguments: Any) -> Any:
@@ -62,32 +62,30 @@ def read(sources: Sources) -> dict[str, Any]:
         missing.append(f"{title}: {reason}")
         return None
 
-    splits = read_part("Data statistics", sources.statistics, features.read_splits)
-    last = read_part("Statistics of the last run", sources.last_data, features.read_splits)
+    splits = read_part("Data statistics", statistics, features.read_splits)
+    last = read_part("Statistics of the last run", last_data, features.read_splits)
     if last:
         splits = (*(splits or ()), dataclasses.replace(last[0], name=f"{last[0].name} of the last run"))
-    anomalies = read_part("Anomalies", sources.anomalies, features.read_anomalies)
-    records = read_part("Training history", sources.model_run, history.read)
+    records = read_part("Training history", model_run, history.read)
     made, time_use = None, None
     if records is not None:
         made, found = curves.from_history(records), history.time_use(records)
         time_use = found if found.processes else None
         if not (made.metrics or made.throughput):
             missing.append("Training curves: the training has left no history; see its TensorBoard logs")
-    verdict = (sources.blessed, sources.unusable_baseline)
     parts = {
         "splits": splits,
-        "anomalies": anomalies,
+        "anomalies": read_part("Anomalies", anomalies, features.read_anomalies),
         "curves": made,
         "time_use": time_use,
-        "evaluation": read_part("Evaluation", sources.evaluation, evaluation.read, *verdict),
-        "search": read_part("Trials", sources.trials, read_search, sources.search),
+        "evaluation": read_part("Evaluation", evaluation, read_evaluation, blessed, unusable_baseline),
+        "search": read_part("Trials", trials, read_search, search or {}),
     }
     return {**{name: part for name, part in parts.items() if part is not None}, "missing": tuple(missing)}
 
 
-def read_search(folder: str, properties: Mapping[str, Any]) -> trials.SearchResult:
+def read_search(folder: str, properties: Mapping[str, Any]) -> SearchResult:
     """Reads the trials of a search, given the folder and properties of its artifact."""
     objective, goal = str(properties.get("objective", "score")), str(properties.get("goal", "max"))
-    with fileio.open(os.path.join(folder, trials.TABLE_FILE), "r") as file:
-        return trials.SearchResult(objective, goal, tuple(trials.from_lines(file.read())))
+    with fileio.open(os.path.join(folder, TABLE_FILE), "r") as file:
+        return SearchResult(objective, goal, tuple(from_lines(file.read())))

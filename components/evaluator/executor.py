@@ -12,29 +12,17 @@ from tensorflow_model_analysis.slicer import slicer_lib
 from tfx import types
 from tfx.components.evaluator import constants, executor
 from tfx.dsl.io import fileio
-from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
+from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from tfx_distribute.components.evaluator import baseline, batches, extractors, report
-from tfx_distribute.components.report import artifact_types, thresholds
+from tfx_distribute.components.report import thresholds
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.serving import requests
 
 _MAX_EXAMPLES = 64  # enough to see each feature
 REPORT = "report"
-# What a report is made of besides the evaluation, and the artifacts that it becomes.
-REPORT_INPUTS = {
-    report.STATISTICS: standard_artifacts.ExampleStatistics,
-    report.ANOMALIES: standard_artifacts.ExampleAnomalies,
-    report.MODEL_RUN: standard_artifacts.ModelRun,
-    report.TRIALS: standard_artifacts.TunerResults,
-}
-REPORT_OUTPUTS = {
-    report.HTML: artifact_types.HTML,
-    report.METRICS: artifact_types.Metrics,
-    report.CLASSIFICATION_METRICS: artifact_types.ClassificationMetrics,
-}
 
 
 class Executor(executor.Executor):

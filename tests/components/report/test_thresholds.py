@@ -9,9 +9,9 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from beam_arguments import IN_MEMORY
 from tensorflow_model_analysis.evaluators import metrics_validator
-from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as writer
+from tf_examples import make_example, write_examples
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
@@ -201,34 +201,22 @@ def test_evaluation_without_the_overall_slice(values, ok):
     assert thresholds.judge(eval_config, slice_metrics, validation, has_baseline=False)[0].validation_ok is ok
 
 
-def test_baseline_that_is_not_finite_is_named_for_a_threshold_on_a_slice_alone(monkeypatch):
-    only = config(NO_WORSE)
-    (metric,) = (each for each in only.metrics_specs[0].metrics if each.HasField("threshold"))
-    metric.per_slice_thresholds.add(
-        slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "3"})], threshold=metric.threshold
-    )
-    metric.ClearField("threshold")
+@pytest.mark.parametrize(
+    ("metric", "new", "baseline", "unusable"),
+    [
+        (UPPER, {(): NAN, SMALL: 0.9, LARGE: NAN}, None, ""),
+        (NO_WORSE, {(): 0.4, SMALL: 0.9}, {(): NAN, SMALL: 0.4}, LOSS),
+    ],
+)
+def test_threshold_on_one_slice_does_not_apply_to_others(monkeypatch, metric, new, baseline, unusable):
+    only = config(metric)
+    (limited,) = (each for each in only.metrics_specs[0].metrics if each.HasField("threshold"))
+    hour_3 = tfma.SlicingSpec(feature_values={"hour": "3"})
+    limited.per_slice_thresholds.add(slicing_specs=[hour_3], threshold=limited.threshold)
+    limited.ClearField("threshold")
     monkeypatch.setitem(globals(), "config", lambda _: only)
-    validation, unusable_baseline = judge(NO_WORSE, {(): 0.4, SMALL: 0.9}, {(): NAN, SMALL: 0.4})
-    assert (validation.validation_ok, unusable_baseline) == (True, LOSS)
-
-
-def test_threshold_on_one_slice_does_not_apply_to_others():
-    limit = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 1.0}))
-    only = config_pb2.PerSliceMetricThreshold(
-        slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "4"})], threshold=limit
-    )
-    spec = tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=LOSS, per_slice_thresholds=[only])])
-    eval_config = config(UPPER)
-    del eval_config.metrics_specs[:]
-    eval_config.metrics_specs.append(spec)
-    values = {(): NAN, SMALL: NAN, LARGE: 0.5}
-    slice_metrics = [
-        writer.convert_slice_metrics_to_proto((key, {tfma.metrics.MetricKey("mean_squared_error"): value}), ())
-        for key, value in values.items()
-    ]
-    good = tfma.ValidationResult(validation_ok=True)
-    assert thresholds.judge(eval_config, slice_metrics, good, has_baseline=False)[0].validation_ok
+    validation, unusable_baseline = judge(metric, new, baseline)
+    assert (validation.validation_ok, unusable_baseline) == (True, unusable)
 
 
 class Scaled(tf.Module):
@@ -251,17 +239,6 @@ def write_model(folder, module: Scaled, **signatures) -> standard_artifacts.Mode
     return model
 
 
-def write_examples(file, rows: list[dict]) -> None:
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for row in rows:
-            features = {}
-            for name, value in row.items():
-                values = value if isinstance(value, list) else [value]
-                kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(values[0])]
-                features[name] = tf.train.Feature(**{kind: {"value": values}})
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-
-
 def run_executor(place, examples, eval_config, **models):
     """Runs the executor like TFX; returns evaluation and blessing."""
     given = standard_artifacts.Examples()
@@ -280,7 +257,7 @@ def evaluate(tmp_path_factory):
     """Evaluates a model on ten examples with label 0.5 and hour 0 or 1."""
     folder = tmp_path_factory.mktemp("evaluator")
     (folder / "Split-eval").mkdir()
-    rows = [{"y": 0.5, "w": 1.0 + number, "hour": number % 2} for number in range(10)]
+    rows = [make_example(y=0.5, w=1.0 + number, hour=number % 2) for number in range(10)]
     write_examples(folder / "Split-eval" / "examples", rows)
 
     def run(
@@ -345,7 +322,7 @@ class Companies(Scaled):
 @pytest.mark.e2e
 def test_slices_have_texts_in_place_of_ids(tmp_path):
     (tmp_path / "Split-eval").mkdir()
-    rows = [{"y": 0.5, "hour": number % 2, "company": b"Yellow" if number < 2 else b"Blue"} for number in range(6)]
+    rows = [make_example(y=0.5, hour=number % 2, company="Yellow" if number < 2 else "Blue") for number in range(6)]
     write_examples(tmp_path / "Split-eval" / "examples", rows)
     module = Companies([0.5, 0.5], "hour")
     models = {name: write_model(tmp_path / name, module, transform_features=module.transform) for name in ("model", "other")}
@@ -365,7 +342,7 @@ def test_slices_have_texts_in_place_of_ids(tmp_path):
 @pytest.mark.e2e
 def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     rows = [(0, [0.6, 0.3, 0.1]), (1, [0.2, 0.7, 0.1]), (2, [0.5, 0.1, 0.4]), (1, [0.5, 0.4, 0.1])]
-    write_examples(tmp_path / "examples", [{"y": label, "p": probabilities} for label, probabilities in rows])
+    write_examples(tmp_path / "examples", [make_example(y=label, p=probabilities) for label, probabilities in rows])
     cases = {  # name -> config, value, whether the bound is below the value
         "ExampleCount": ({}, 4.0, True),
         "Precision": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, True),

@@ -39,15 +39,12 @@ def render(report: Report) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=_clean,
     )
-    environment.filters.update(
-        number=format_number, duration=format_duration, time=format_time, change=format_change, percent=_percent
-    )
-    curves, search = report.curves, report.search
+    environment.filters.update(number=format_number, duration=format_duration, time=format_time, percent=_percent)
+    template = environment.get_template("report.html")
     feature_names = list(dict.fromkeys(feature.name for split in report.splits for feature in split.features))
-    text: str = environment.get_template(
-        "report.html"
-    ).render(
+    return template.render(
         report=report,
+        plots=plots,
         version=__version__,
         style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
         facts=_list_facts(report),
@@ -56,22 +53,14 @@ def render(report: Report) -> str:
         end=max((node.started + (node.seconds or 0.0) for node in report.nodes), default=0.0),
         features=[_list_splits(report, name) for name in feature_names[:MAX_FEATURES]],
         statistics=_STATISTICS,
-        plot_feature=plots.plot_feature,
         list_bars=_list_bars,
         split_colors=[(split.name, number % plots.NUM_COLORS) for number, split in enumerate(report.splits)],
         num_features=len(feature_names),
-        metric_plots=plots.plot_metrics(curves),
-        throughput=plots.plot_throughput(curves),
         activities=_list_activities(report),
-        roc=plots.plot_roc(report.evaluation.roc) if report.evaluation else None,
-        trial_plots=plots.plot_trials(search) if search else [],
-        hparam_names=list(dict.fromkeys(name for trial in search.trials for name in trial.hparams)) if search else [],
         max_slices=MAX_SLICES,
-        num_colors=plots.NUM_COLORS,
         max_rows=MAX_ROWS,
         max_classes=MAX_CLASSES,
-    )
-    return text.lstrip()
+    ).lstrip()
 
 
 def format_number(value: Any) -> str:
@@ -85,11 +74,6 @@ def format_number(value: Any) -> str:
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
         return f"{int(value):,}"
     return f"{value:.5g}"
-
-
-def format_change(value: float) -> str:
-    """Formats a difference, with its sign."""
-    return f"{value:+.4g}"
 
 
 def format_duration(seconds: float | None) -> str:

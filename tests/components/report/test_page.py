@@ -60,7 +60,7 @@ REPORT = Report(
     curves=Curves(
         metrics=(
             Curve("loss", "train", ((1, 0.9), (2, 0.5))),
-            Curve("loss", "train", ((3, 0.4),), attempt=1),
+            Curve("loss", "train", ((3, 0.4),)),
             Curve("loss", "worker 0", ((1, 0.8),)),
         ),
         throughput=(Curve("examples per second", "chief 0", ((1, 1000.0),)),),

@@ -211,5 +211,5 @@ def test_page_in_a_browser(tmp_path, scheme, color):
     done = subprocess.run([program, *flags, file.as_uri()], capture_output=True, text=True, timeout=120, check=True)
     for width, measured in zip(widths, json.loads(re.search("<title>(.+)</title>", done.stdout)[1]), strict=True):
         assert measured["width"] <= width
-        assert (measured["bar"], measured["drawings"]) == (color, 7)
+        assert (measured["bar"], measured["drawings"]) == (color, 5)
         assert measured["lines"] == [1, 1, 1], "no word is broken"

@@ -139,10 +139,7 @@ def _publish_to_file_system(model: str, folder: str) -> str:
         if isinstance(error, OSError) and error.errno in _CANNOT_RENAME_FOLDERS:
             return _publish_to_object_storage(model, folder)
         raise
-    try:
-        atomic_files.sync(folder)
-    except OSError as error:  # servers see the version already
-        logging.warning("push: %s is not synced (%s); after a power failure it may be missing", folder, error)
+    atomic_files.sync(folder)
     return version
 
 

@@ -73,6 +73,7 @@ def messages(validation: tfma.ValidationResult) -> set[str]:
 LOWER = Metric(lower_bound=0.0)
 UPPER = Metric(upper_bound=1.0)
 NO_WORSE = Metric(change=Change(absolute=0.0, higher_is_better=False))
+LESS = Metric(change=Change(absolute=-0.001, higher_is_better=False))
 BETTER = Metric(change=Change(absolute=0.0))
 RELATIVE = Metric(change=Change(relative=0.1))
 RELATIVE_LOSS = Metric(change=Change(relative=-0.1, higher_is_better=False))
@@ -222,7 +223,7 @@ def test_threshold_on_one_slice_does_not_apply_to_others(monkeypatch, metric, ne
 class Scaled(tf.Module):
     """Predicts a constant for each hour."""
 
-    def __init__(self, per_hour: list[float], feature: str):
+    def __init__(self, per_hour: list[float], feature: str = "hour"):
         super().__init__()
         self.per_hour, self.feature = tf.constant(per_hour), feature
 
@@ -252,60 +253,34 @@ def run_executor(place, examples, eval_config, **models):
     return evaluation, blessing
 
 
-@pytest.fixture(scope="module")
-def evaluate(tmp_path_factory):
-    """Evaluates a model on ten examples with label 0.5 and hour 0 or 1."""
-    folder = tmp_path_factory.mktemp("evaluator")
-    (folder / "Split-eval").mkdir()
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("metric", "new", "baseline", "failed", "reason"),
+    [
+        (NO_WORSE, [NAN, NAN], [[0.5, 0.5]], ["", "hour=0", "hour=1"], ""),
+        (NO_WORSE, [0.6, 0.6], [[NAN, NAN]], [], f"its {LOSS} is not finite"),
+        (NO_WORSE, [0.6, 0.6], [[0.5, 0.5], "gone"], [], "cannot read these examples: Feature: gone (data type"),
+        (LESS, [0.6, 0.6], None, [], "it is the new model itself, which was blessed before"),
+    ],
+)
+def test_evaluated_models_are_blessed_or_not(tmp_path, caplog, metric, new, baseline, failed, reason):
+    """Without a baseline, a model is compared with itself, and is not better."""
+    (tmp_path / "Split-eval").mkdir()
     rows = [make_example(y=0.5, w=1.0 + number, hour=number % 2) for number in range(10)]
-    write_examples(folder / "Split-eval" / "examples", rows)
-
-    def run(
-        metric: Metric, new: list[float], baseline: list[float] | None = None, feature: str = "hour", again: bool = False
-    ):
-        place = tmp_path_factory.mktemp("evaluation")
-        models = {"model": write_model(place / "new", Scaled(new, "hour"))}
-        if baseline is not None:
-            models["baseline_model"] = write_model(place / "baseline", Scaled(baseline, feature))
-        if again:  # the run after one that has blessed the model
-            models["baseline_model"] = models["model"]
-        eval_config = config(metric)
-        eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
-        evaluation, blessing = run_executor(place, folder, eval_config, **models)
-        (name,) = os.listdir(blessing.uri)
-        assert name == ("BLESSED" if blessing.get_int_custom_property("blessed") else "NOT_BLESSED")
-        found = tfma.load_validation_result(evaluation.uri)
-        assert found.validation_ok == (name == "BLESSED")
-        return name, failed_on(found), blessing.get_string_custom_property(executor.UNUSABLE_BASELINE)
-
-    return run
-
-
-@pytest.mark.e2e
-def test_evaluated_models_are_blessed_or_not(evaluate, caplog):
-    assert evaluate(NO_WORSE, [NAN, NAN], [0.5, 0.5]) == ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")
-    assert f"{LOSS} meets no threshold: The metric is missing or not finite" in caplog.text
-    caplog.clear()
-    reason = f"its {LOSS} is not finite"
-    assert evaluate(NO_WORSE, [0.6, 0.6], [NAN, NAN]) == ("BLESSED", [], reason)
-    assert "meets no threshold" not in caplog.text
-    assert f"The latest blessed model is not compared with: {reason}" in caplog.text
-
-
-@pytest.mark.e2e
-def test_baseline_that_cannot_read_the_examples_is_ignored(evaluate, caplog):
-    name, failed, reason = evaluate(NO_WORSE, [0.6, 0.6], [0.5, 0.5], feature="removed")
-    assert (name, failed) == ("BLESSED", [])
-    assert "cannot read these examples: Feature: removed (data type: int64) is required" in reason
-    assert f"The latest blessed model is not compared with: {reason}" in caplog.text
-
-
-@pytest.mark.e2e
-def test_blessed_model_that_was_not_pushed_is_blessed_again(evaluate):
-    """No model is better than itself."""
-    better = Metric(change=Change(absolute=-0.001, higher_is_better=False))
-    reason = "it is the new model itself, which was blessed before"
-    assert evaluate(better, [0.6, 0.6], again=True) == ("BLESSED", [], reason)
+    write_examples(tmp_path / "Split-eval" / "examples", rows)
+    model = write_model(tmp_path / "new", Scaled(new))
+    other = write_model(tmp_path / "baseline", Scaled(*baseline)) if baseline else model
+    eval_config = config(metric)
+    eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
+    evaluation, blessing = run_executor(tmp_path, tmp_path, eval_config, model=model, baseline_model=other)
+    found = tfma.load_validation_result(evaluation.uri)
+    assert (failed_on(found), found.validation_ok) == (failed, not failed)
+    assert os.listdir(blessing.uri) == ["NOT_BLESSED" if failed else "BLESSED"]
+    assert blessing.get_int_custom_property("blessed") == found.validation_ok
+    unusable = blessing.get_string_custom_property(executor.UNUSABLE_BASELINE)
+    assert reason in unusable if reason else unusable == ""
+    assert (f"{LOSS} meets no threshold: The metric is missing or not finite" in caplog.text) == bool(failed)
+    assert (f"The latest blessed model is not compared with: {unusable}" in caplog.text) == bool(reason)
 
 
 class Companies(Scaled):
@@ -324,7 +299,7 @@ def test_slices_have_texts_in_place_of_ids(tmp_path):
     (tmp_path / "Split-eval").mkdir()
     rows = [make_example(y=0.5, hour=number % 2, company="Yellow" if number < 2 else "Blue") for number in range(6)]
     write_examples(tmp_path / "Split-eval" / "examples", rows)
-    module = Companies([0.5, 0.5], "hour")
+    module = Companies([0.5, 0.5])
     models = {name: write_model(tmp_path / name, module, transform_features=module.transform) for name in ("model", "other")}
     eval_config = config(NO_WORSE)
     spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])

@@ -21,7 +21,6 @@ MAX_ROWS = 500  # of trials
 MAX_TEXTS = 5  # of a feature, whose shares are drawn
 _TEMPLATES = Path(__file__).parent / "templates"
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
-_STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "nan", "unique")
 
 
 def render(report: Report) -> str:
@@ -52,7 +51,6 @@ def render(report: Report) -> str:
         begin=min((node.started for node in report.nodes), default=0.0),
         end=max((node.started + (node.seconds or 0.0) for node in report.nodes), default=0.0),
         features=[_list_splits(report, name) for name in feature_names[:MAX_FEATURES]],
-        statistics=_STATISTICS,
         list_bars=_list_bars,
         split_colors=[(split.name, number % plots.NUM_COLORS) for number, split in enumerate(report.splits)],
         num_features=len(feature_names),

@@ -161,7 +161,10 @@ def _add_input(combiner: beam.CombineFn, accumulator: Any, inputs: Any) -> Any:
     if not isinstance(inputs, sums.Batch):
         return add_example(accumulator, inputs)
     result = sums.add(combiner, accumulator, inputs)
-    return functools.reduce(add_example, inputs.examples(), accumulator) if result is NotImplemented else result
+    if result is not NotImplemented:
+        return result
+    examples = map(tfma.metrics.StandardMetricInputs, util.split_extracts(inputs.extracts))
+    return functools.reduce(add_example, examples, accumulator)
 
 
 def _by_example(computation: Any) -> Any:

@@ -22,10 +22,6 @@ class Batch(tfma.metrics.StandardMetricInputs):
     All values are arrays of at least two dimensions.
     """
 
-    def examples(self) -> list[tfma.metrics.StandardMetricInputs]:
-        """Returns the inputs of each example."""
-        return [tfma.metrics.StandardMetricInputs(extracts) for extracts in util.split_extracts(self.extracts)]
-
 
 def can_add(combiner: Any) -> bool:
     """Returns True if batches can be added to a combiner's accumulators."""

@@ -101,9 +101,3 @@ def test_page_at_the_address_of_its_artifact(tmp_path, monkeypatch):
     for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "the training has left no history"):
         assert shown in text
     assert text.endswith("{'left out': '1 of 2 without a value'}")
-
-
-def test_versions_are_no_metrics():
-    """Kubeflow's page shows every property of these artifacts, so steps add none."""
-    assert artifact_types.is_system(artifact_types.Metrics())
-    assert not artifact_types.is_system(standard_artifacts.Model())

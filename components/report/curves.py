@@ -22,7 +22,9 @@ def from_history(records: Sequence[Progress]) -> Curves:
     for record in of_chief:
         if record.phase in ("train", "epoch"):
             first_steps.setdefault(record.started, record.step)
-        for metric, value in record.metrics.items() if record.phase == phase else ():
+        if record.phase != phase:
+            continue
+        for metric, value in record.metrics.items():
             series = "validation" if metric.startswith(_VALIDATION) else "train"
             # Between epochs, that of a validation repeats the last one's.
             if math.isfinite(value) and (series, phase) != ("validation", "train"):

@@ -8,14 +8,12 @@ import re
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_model_analysis as tfma
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.utils import model_util
 
 from tfx_distribute.trainer_module.errors import first_line
 
-_SAVED_MODELS = ("", tfma.constants.TF_GENERIC, tfma.constants.TF_KERAS)
 # Signatures that TFMA calls if a model has them, and the evaluation names no others.
 _DEFAULT_PREPROCESSING = ("transformed_features", "transformed_labels")
 
@@ -23,17 +21,16 @@ _DEFAULT_PREPROCESSING = ("transformed_features", "transformed_labels")
 def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes], new_folder: str) -> str:
     """Calls a baseline's signatures on examples, as TFMA will.
 
-    A signature that takes parsed features is not called, since TFMA parses them.
+    A signature that takes parsed features is not called, since TFMA parses them, nor
+    those of a model that is not a SavedModel.
     `spec` is the baseline in the configuration of the evaluation.
 
     Returns why the baseline cannot be compared with; empty if it can. Raises if it
     cannot be loaded: its storage may not answer for a moment, and without a baseline, a
     worse model could be blessed.
     """
-    if spec.model_type not in _SAVED_MODELS:
-        return ""
     if not tf.saved_model.contains_saved_model(folder):
-        return f"{folder} is not there any more"
+        return ""
     model = tf.saved_model.load(folder)
     for name in filter(None, (*spec.preprocessing_function_names, spec.signature_name)):
         if "@" not in name and name not in model.signatures and not hasattr(model, name):

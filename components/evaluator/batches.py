@@ -103,13 +103,6 @@ class WholeBatch:
         without_records = {key: value for key, value in self.extracts.items() if key != constants.ARROW_RECORD_BATCH_KEY}
         return list(util.split_extracts(without_records))
 
-    @functools.cached_property
-    def inputs(self) -> dict[str, Any] | None:
-        """Labels, predictions and weights; None if not all of them are plain arrays."""
-        inputs = {key: _two_dimensional(self.extracts[key]) for key in _INPUTS if key in self.extracts}
-        numbers = (value.dtype.kind in "biuf" for value in leaves(inputs.get(constants.LABELS_KEY)) if _is_array(value))
-        return inputs if all(map(_is_array, leaves(inputs))) and all(numbers) else None
-
 
 @dataclass
 class Part:
@@ -130,7 +123,11 @@ class Part:
     @functools.cached_property
     def inputs(self) -> "sums.Batch | None":
         """Labels, predictions and weights; None if not all of them are plain arrays."""
-        return None if self.batch.inputs is None else sums.Batch(take(self.batch.inputs, self.rows))
+        extracts = self.batch.extracts
+        inputs = {key: _two_dimensional(extracts[key]) for key in _INPUTS if key in extracts}
+        is_plain = all(isinstance(value, np.ndarray) for value in leaves(inputs))
+        has_numbers = is_plain and all(value.dtype.kind in "biuf" for value in leaves(inputs.get(constants.LABELS_KEY)))
+        return sums.Batch(take(inputs, self.rows)) if has_numbers else None
 
 
 class _BatchPreprocessor(tfma.metrics.Preprocessor):
@@ -164,7 +161,10 @@ def _add_input(combiner: beam.CombineFn, accumulator: Any, inputs: Any) -> Any:
     if not isinstance(inputs, sums.Batch):
         return add_example(accumulator, inputs)
     result = sums.add(combiner, accumulator, inputs)
-    return functools.reduce(add_example, inputs.examples(), accumulator) if result is NotImplemented else result
+    if result is not NotImplemented:
+        return result
+    examples = map(tfma.metrics.StandardMetricInputs, util.split_extracts(inputs.extracts))
+    return functools.reduce(add_example, examples, accumulator)
 
 
 def _by_example(computation: Any) -> Any:
@@ -192,13 +192,9 @@ def leaves(tree: Any) -> list[Any]:
     return [] if tree is None else [tree]
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
-
-
 def _two_dimensional(tree: Any) -> Any:
     """Gives one number for each example the shape that TFMA gives it, `[1]`."""
-    return _map(lambda value: value[:, np.newaxis] if _is_array(value) and value.ndim == 1 else value, tree)
+    return _map(lambda value: value[:, np.newaxis] if getattr(value, "ndim", 0) == 1 else value, tree)
 
 
 def take(tree: Any, rows: np.ndarray) -> Any:

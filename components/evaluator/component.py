@@ -8,6 +8,7 @@ from tfx.dsl.components.base import executor_spec
 from tfx.types import component_spec, standard_component_specs
 
 from tfx_distribute.components.evaluator import executor
+from tfx_distribute.components.evaluator import report as report_lib
 
 
 class Evaluator(component.Evaluator):
@@ -58,18 +59,18 @@ class Evaluator(component.Evaluator):
         Raises:
           ValueError: There is no `eval_config`, or arguments contradict each other.
         """
-        report_inputs = {name: options.pop(name, None) for name in executor.REPORT_INPUTS}
+        report_inputs = {name: options.pop(name, None) for name in report_lib.INPUTS}
         super().__init__(*arguments, **options)
         if not self.exec_properties.get(standard_component_specs.EVAL_CONFIG_KEY):
             raise ValueError("Evaluator: eval_config must be supplied")
         if not report:
             return
         self.exec_properties[executor.REPORT] = report
-        for name, kind in executor.REPORT_INPUTS.items():
+        for name, kind in report_lib.INPUTS.items():
             if report_inputs[name] is not None:
                 # TFX looks there whether an input has to be there.
                 parameter = component_spec.ChannelParameter(type=kind, optional=True)
                 self.spec.INPUTS = {**self.spec.INPUTS, name: parameter}
                 self.inputs[name] = report_inputs[name]
-        for name, kind in executor.REPORT_OUTPUTS.items():
+        for name, kind in report_lib.OUTPUTS.items():
             self.outputs[name] = types.Channel(type=kind).as_output_channel(self, name)

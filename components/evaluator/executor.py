@@ -12,29 +12,17 @@ from tensorflow_model_analysis.slicer import slicer_lib
 from tfx import types
 from tfx.components.evaluator import constants, executor
 from tfx.dsl.io import fileio
-from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
+from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
 from tfx_distribute.components.evaluator import baseline, batches, extractors, report
-from tfx_distribute.components.report import artifact_types, thresholds
+from tfx_distribute.components.report import thresholds
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.serving import requests
 
 _MAX_EXAMPLES = 64  # enough to see each feature
 REPORT = "report"
-# What a report is made of besides the evaluation, and the artifacts that it becomes.
-REPORT_INPUTS = {
-    report.STATISTICS: standard_artifacts.ExampleStatistics,
-    report.ANOMALIES: standard_artifacts.ExampleAnomalies,
-    report.MODEL_RUN: standard_artifacts.ModelRun,
-    report.TRIALS: standard_artifacts.TunerResults,
-}
-REPORT_OUTPUTS = {
-    report.HTML: artifact_types.HTML,
-    report.METRICS: artifact_types.Metrics,
-    report.CLASSIFICATION_METRICS: artifact_types.ClassificationMetrics,
-}
 
 
 class Executor(executor.Executor):
@@ -50,7 +38,7 @@ class Executor(executor.Executor):
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
-        exec_properties_of_tfx, computing = _with_extractors(_with_total_weights(exec_properties))
+        exec_properties_of_tfx, computing = _prepare(exec_properties)
         # For each batch, TensorFlow formats an error message that is never shown, with
         # all values of the batch unless NumPy shortens them.
         with computing, np.printoptions(threshold=0):
@@ -103,18 +91,15 @@ def _read_config(exec_properties: dict[str, Any]) -> tfma.EvalConfig:
     return config
 
 
-def _with_total_weights(exec_properties: dict[str, Any]) -> dict[str, Any]:
-    text = proto_utils.proto_to_json(thresholds.add_total_weights(_read_config(exec_properties)))
-    return {**exec_properties, standard_component_specs.EVAL_CONFIG_KEY: text}
-
-
-def _with_extractors(exec_properties: dict[str, Any]) -> tuple[dict[str, Any], contextlib.AbstractContextManager[None]]:
-    """Returns parameters with our extractors, and the context to evaluate in."""
+def _prepare(exec_properties: dict[str, Any]) -> tuple[dict[str, Any], contextlib.AbstractContextManager[None]]:
+    """Returns parameters for TFX's executor, and the context to evaluate in."""
+    config = _read_config(exec_properties)
+    with_weights = proto_utils.proto_to_json(thresholds.add_total_weights(config))
+    exec_properties = {**exec_properties, standard_component_specs.EVAL_CONFIG_KEY: with_weights}
     if _has_own_code(exec_properties):
         return exec_properties, contextlib.nullcontext()
-    exec_properties = {**exec_properties, standard_component_specs.MODULE_PATH_KEY: extractors.__name__}
-    in_batches = batches.can_batch(_read_config(exec_properties))
-    return exec_properties, batches.computing() if in_batches else contextlib.nullcontext()
+    exec_properties[standard_component_specs.MODULE_PATH_KEY] = extractors.__name__
+    return exec_properties, batches.computing() if batches.can_batch(config) else contextlib.nullcontext()
 
 
 def _has_own_code(exec_properties: dict[str, Any]) -> bool:

@@ -79,22 +79,15 @@ def use_texts(extracts: dict[str, Any], names: Collection[str]) -> dict[str, Any
     The example is sliced by the features `names`.
     """
     raw, transformed = extracts[constants.FEATURES_KEY], extracts.get(constants.TRANSFORMED_FEATURES_KEY) or {}
-    texts = {name: raw[name] for name in names if name in raw and raw[name].dtype.kind in "OS"}
-    by_model = {name: value for name, value in transformed.items() if isinstance(value, dict)}  # with a baseline
-    if by_model:
-        changed = {name: {**features, **_replacing(features, texts)} for name, features in by_model.items()}
-    else:
-        changed = {**transformed, **_replacing(transformed, texts)}
-    return {**extracts, constants.TRANSFORMED_FEATURES_KEY: changed}
+    texts = {name: raw[name] for name in names if name in raw and raw[name].dtype.kind in "OS" and raw[name].size == 1}
 
+    def replace_ids(features: dict[str, Any]) -> dict[str, Any]:
+        ids = {name for name in texts if name in features and features[name].dtype.kind == "i"}
+        return {**features, **{name: texts[name] for name in ids}}
 
-def _replacing(features: dict[str, Any], texts: dict[str, Any]) -> dict[str, Any]:
-    """Returns the texts whose transformed feature is one number, such as an id."""
-    return {
-        name: text
-        for name, text in texts.items()
-        if name in features and features[name].dtype.kind == "i" and text.size == 1
-    }
+    has_baseline = any(isinstance(value, dict) for value in transformed.values())
+    by_model = {model: replace_ids(features) for model, features in transformed.items()} if has_baseline else None
+    return {**extracts, constants.TRANSFORMED_FEATURES_KEY: by_model or replace_ids(transformed)}
 
 
 class _SliceBatches(beam.DoFn):

@@ -7,14 +7,24 @@ from typing import Any
 from absl import logging
 from tfx import types
 from tfx.dsl.io import fileio
-from tfx.types import standard_component_specs
+from tfx.types import standard_artifacts, standard_component_specs
 
 from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifact_types, artifacts, page
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE, VERDICTS, Report, training_properties
 
-HTML, METRICS, CLASSIFICATION_METRICS = "html", "metrics", "classification_metrics"
-STATISTICS, ANOMALIES, MODEL_RUN, TRIALS = "statistics", "anomalies", "model_run", "tuner_results"
+# What a report is made of besides the evaluation, and the artifacts that it becomes.
+INPUTS = {
+    "statistics": standard_artifacts.ExampleStatistics,
+    "anomalies": standard_artifacts.ExampleAnomalies,
+    "model_run": standard_artifacts.ModelRun,
+    "tuner_results": standard_artifacts.TunerResults,
+}
+OUTPUTS = {
+    "html": artifact_types.HTML,
+    "metrics": artifact_types.Metrics,
+    "classification_metrics": artifact_types.ClassificationMetrics,
+}
 
 
 def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mapping[str, list[types.Artifact]]) -> None:
@@ -28,25 +38,24 @@ def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mappi
 
     (blessing,) = outputs[standard_component_specs.BLESSING_KEY]
     verdict = read_properties(blessing)
-    search = read_properties(inputs[TRIALS][0]) if inputs.get(TRIALS) else {}
-    sources = artifacts.Sources(
-        statistics=uri(inputs, STATISTICS),
-        anomalies=uri(inputs, ANOMALIES),
-        model_run=uri(inputs, MODEL_RUN),
+    parts = artifacts.read(
+        statistics=uri(inputs, "statistics"),
+        anomalies=uri(inputs, "anomalies"),
+        model_run=uri(inputs, "model_run"),
         evaluation=uri(outputs, standard_component_specs.EVALUATION_KEY),
-        trials=uri(inputs, TRIALS),
+        trials=uri(inputs, "tuner_results"),
         blessed=bool(verdict["blessed"]) if "blessed" in verdict else None,
         unusable_baseline=verdict.get(UNUSABLE_BASELINE, ""),
-        search=search,
+        search=read_properties(inputs["tuner_results"][0]) if inputs.get("tuner_results") else {},
     )
     model = inputs.get(standard_component_specs.MODEL_KEY)
     training = training_properties(read_properties(model[0])) if model else {}
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY)
     data = describe_examples(read_properties(examples[0])) if examples else {}
-    report = Report(pipeline=title, data=data, training=training, **artifacts.read(sources))
+    report = Report(pipeline=title, data=data, training=training, **parts)
     for text in report.missing:
         logging.warning("The report lacks: %s", text)
-    (html,) = outputs[HTML]
+    (html,) = outputs["html"]
     # TFX makes a folder for each output; pages expect a file at the address.
     if fileio.exists(html.uri) and fileio.isdir(html.uri):
         fileio.rmtree(html.uri)
@@ -55,7 +64,7 @@ def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mappi
     if report.evaluation is None:
         return
     blessing.set_string_custom_property(VERDICTS, json.dumps(report.evaluation.describe_thresholds()))
-    (metrics,), (classification,) = outputs[METRICS], outputs[CLASSIFICATION_METRICS]
+    (metrics,), (classification,) = outputs["metrics"], outputs["classification_metrics"]
     for name, value in artifact_types.to_metrics(report.evaluation).items():
         metrics.set_float_custom_property(name, value)
     for name, value in artifact_types.to_classification_metrics(report.evaluation).items():

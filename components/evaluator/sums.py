@@ -2,7 +2,7 @@
 
 Each function adds what the combiner's `add_input` adds up for the examples one by one,
 and returns the accumulator. It returns NotImplemented for batches that it is not made
-for, such as labels out of range; TFMA then adds them, or raises its error. Those of
+for, such as labels between 0 and 1; TFMA then adds them, or raises its error. Those of
 `_OF_PAIRS` get a label, a prediction and a weight for each class of each example.
 """
 
@@ -15,23 +15,12 @@ from tensorflow_model_analysis.contrib.aggregates import binary_confusion_matric
 from tensorflow_model_analysis.metrics import calibration_histogram, metric_util, multi_class_confusion_matrix_metrics
 from tensorflow_model_analysis.utils import util
 
-_TOLERANCE = 1e-7  # TFMA's, for labels outside of 0 and 1
-
 
 class Batch(tfma.metrics.StandardMetricInputs):
     """Inputs of a metric with a row for each of several examples.
 
     All values are arrays of at least two dimensions.
     """
-
-    @property
-    def size(self) -> int:
-        """Number of examples."""
-        return int(util.batch_size(self.extracts))
-
-    def examples(self) -> list[tfma.metrics.StandardMetricInputs]:
-        """Returns the inputs of each example."""
-        return [tfma.metrics.StandardMetricInputs(extracts) for extracts in util.split_extracts(self.extracts)]
 
 
 def can_add(combiner: Any) -> bool:
@@ -93,16 +82,11 @@ def _add_to_means(combiner: Any, accumulator: Any, labels: np.ndarray, predictio
 
 
 def _add_errors(combiner: Any, accumulator: Any, labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray) -> Any:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        errors = _ERRORS[type(combiner).__name__](labels, predictions).astype(np.float64)
+    errors = _ERRORS[type(combiner).__name__](labels, predictions).astype(np.float64)
     counts = ~np.isnan(errors)
     accumulator.total_regression_error += float(errors[counts] @ weights[counts])
     accumulator.total_example_weights += float(weights[counts].sum())
     return accumulator
-
-
-def _percentage_errors(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    return np.where(labels == 0, np.nan, 100 * np.abs((labels - predictions) / labels))
 
 
 def _add_to_keras_metrics(combiner: Any, accumulator: Any, batch: Batch) -> Any:
@@ -122,7 +106,7 @@ def _add_to_keras_metrics(combiner: Any, accumulator: Any, batch: Batch) -> Any:
 def _add_to_count(combiner: Any, accumulator: float, batch: Batch) -> Any:
     weights = batch.get_example_weights(combiner._model_name or None, combiner._output_name or None)
     if not combiner._example_weighted or weights is None:
-        return accumulator + batch.size
+        return accumulator + util.batch_size(batch.extracts)
     return accumulator + float(weights.sum(dtype=np.float64)) if isinstance(weights, np.ndarray) else NotImplemented
 
 
@@ -164,7 +148,10 @@ def _read(combiner: Any, batch: Batch, model: str, output: str, sub_key: Any = N
 
 
 def _pairs(combiner: Any, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Returns labels, predictions and weights; None if they do not pair up."""
+    """Returns labels, predictions and weights; None if they do not pair up.
+
+    TFMA makes two pairs of a label between 0 and 1, which this does not.
+    """
     key = getattr(combiner, "_key", None) or combiner._metric_key
     labels, predictions, weights = _read(combiner, batch, key.model_name, key.output_name, key.sub_key)
     if predictions.ndim != 2 or labels.ndim != 2 or weights.ndim != 2 or weights.shape[1] not in (1, predictions.shape[1]):
@@ -173,36 +160,19 @@ def _pairs(combiner: Any, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndar
         labels = metric_util.one_hot(labels, predictions)
     if labels.shape != predictions.shape:
         return None
-    weights = np.broadcast_to(weights, predictions.shape).ravel().astype(np.float64)
-    is_fractional = any(getattr(combiner, option, False) for option in ("_fractional_labels", "_enable_fractional_labels"))
-    pairs = labels.ravel(), predictions.ravel(), weights
-    return _split_fractions(*pairs) if is_fractional else pairs
-
-
-def _split_fractions(
-    labels: np.ndarray, predictions: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Makes a label of 0.3 a 0 with 0.7 of the weight and a 1 with 0.3 of it.
-
-    None if labels are not within 0 and 1, an error that TFMA explains.
-    """
-    if not ((labels >= -_TOLERANCE) & (labels <= 1 + _TOLERANCE)).all():
-        return None
-    if ((labels == 0) | (labels == 1)).all():
+    weights = np.broadcast_to(weights, predictions.shape).astype(np.float64)
+    kept = np.full(labels.shape, True)
+    if any(getattr(combiner, option, False) for option in ("_fractional_labels", "_enable_fractional_labels")):
+        if not ((labels == 0) | (labels == 1)).all():
+            return None
         kept = weights != 0
-        return labels[kept], predictions[kept], weights[kept]
-    parts = np.concatenate([weights * (1 - labels), weights * labels])
-    kept = parts != 0
-    classes = np.repeat([0.0, 1.0], len(labels))
-    return classes[kept], np.tile(predictions, 2)[kept], parts[kept]
+    return labels[kept], predictions[kept], weights[kept]
 
 
 # Errors of each example; those that are NaN do not count.
 _ERRORS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "_MeanAbsoluteErrorCombiner": lambda labels, predictions: np.abs(labels - predictions),
     "_MeanSquaredErrorCombiner": lambda labels, predictions: (labels - predictions).astype(np.float64) ** 2,
-    "_MeanAbsolutePercentageErrorCombiner": _percentage_errors,
-    "_MeanSquaredLogarithmicErrorCombiner": lambda labels, predictions: (np.log(labels + 1) - np.log(predictions + 1)) ** 2,
 }
 # By name: a version of TFMA without one of these classes adds its examples one by one.
 _OF_PAIRS: dict[str, Callable[..., Any]] = {

@@ -8,8 +8,8 @@ from tfx.dsl.components.base import executor_spec
 from tfx.orchestration import data_types
 from tfx.types import component_spec, standard_artifacts
 
-from tfx_distribute.components.example_validator import executor, names
-from tfx_distribute.components.example_validator.rules import ValidationRules
+from tfx_distribute.components.example_validator import executor
+from tfx_distribute.components.example_validator.rules import BASELINE, RULES, STOP_ON_ANOMALIES, ValidationRules
 
 
 class ExampleValidator(component.ExampleValidator):
@@ -55,10 +55,10 @@ class ExampleValidator(component.ExampleValidator):
           stop_on_anomalies: 1, or 0 to stop no run.
         """
         super().__init__(statistics, schema, list(exclude_splits or []))
-        self.exec_properties[names.RULES] = (rules or ValidationRules()).to_json()
-        self.exec_properties[names.STOP_ON_ANOMALIES] = stop_on_anomalies
+        self.exec_properties[RULES] = (rules or ValidationRules()).to_json()
+        self.exec_properties[STOP_ON_ANOMALIES] = stop_on_anomalies
         if baseline is not None:
             # TFX looks there whether an input has to be there.
             parameter = component_spec.ChannelParameter(type=standard_artifacts.ExampleAnomalies, optional=True)
-            self.spec.INPUTS = {**self.spec.INPUTS, names.BASELINE: parameter}
-            self.inputs[names.BASELINE] = baseline
+            self.spec.INPUTS = {**self.spec.INPUTS, BASELINE: parameter}
+            self.inputs[BASELINE] = baseline

@@ -15,7 +15,6 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils
 
 from tfx_distribute.components.example_gen.names import describe_empty_split
-from tfx_distribute.components.example_validator import names
 from tfx_distribute.components.example_validator import rules as rules_lib
 from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE, list_statistics
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -44,7 +43,7 @@ class Executor(executor.Executor):
         TFX makes the node fail, and they are in a folder next to the artifact's.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        rules = rules_lib.ValidationRules.from_json(exec_properties[names.RULES])
+        rules = rules_lib.ValidationRules.from_json(exec_properties[rules_lib.RULES])
         excluded = json_utils.loads(exec_properties.get(standard_component_specs.EXCLUDE_SPLITS_KEY) or "null") or []
         statistics = artifact_utils.get_single_instance(input_dict[standard_component_specs.STATISTICS_KEY])
         folder = artifact_utils.get_single_uri(input_dict[standard_component_specs.SCHEMA_KEY])
@@ -53,7 +52,7 @@ class Executor(executor.Executor):
         output = artifact_utils.get_single_instance(output_dict[standard_component_specs.ANOMALIES_KEY])
         output.split_names, output.span = artifact_utils.encode_split_names(splits), statistics.span
         by_split = {split: stats_artifact_utils.load_statistics(statistics, split).proto() for split in splits}
-        baseline = input_dict.get(names.BASELINE)
+        baseline = input_dict.get(rules_lib.BASELINE)
         last = dict(list_statistics(baseline[0].uri)) if baseline else {}
         lines, blessed, kinds = rules_lib.describe_unknown(schema, rules), {}, set()
         for split, proto in by_split.items():
@@ -72,12 +71,12 @@ class Executor(executor.Executor):
             blessed[split] = int(not anomalies.anomaly_info and not anomalies.HasField("dataset_anomaly_info"))
         output.set_json_value_custom_property(executor.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
         result = execution_result_pb2.ExecutorOutput()
-        if lines and exec_properties[names.STOP_ON_ANOMALIES]:
+        if lines and exec_properties[rules_lib.STOP_ON_ANOMALIES]:
             # TFX removes the output of a node that fails.
-            io_utils.copy_dir(output.uri, names.stopped_folder(output.uri))
+            io_utils.copy_dir(output.uri, rules_lib.stopped_folder(output.uri))
             message = "\n  ".join(["the data were rejected, and the run stopped before training:", *lines])
             advice = f"{_OF_SCHEMA if kinds - rules_lib.COMPARED else ''}{_REQUIRE if kinds & rules_lib.GAPS else _ONE_RUN}"
-            result.execution_result.code = names.STOPPED
+            result.execution_result.code = rules_lib.STOPPED
             result.execution_result.result_message = f"{message}\nIf the data are right, {advice}"
             return result
         for line in lines:

@@ -1,4 +1,7 @@
-"""Decides which anomalies of the data stop a run."""
+"""Decides which anomalies of the data stop a run.
+
+Imports neither TFX nor TensorFlow.
+"""
 
 import dataclasses
 import json
@@ -8,6 +11,9 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2
 
+BASELINE, RULES, STOP_ON_ANOMALIES = "baseline", "rules", "stop_on_anomalies"  # names of the component's parameters
+# Code of the result of an execution whose data were rejected: FAILED_PRECONDITION.
+STOPPED = 9
 FAIL, WARN = "fail", "warn"
 ALL_FEATURES = "*"
 _TYPE = anomalies_pb2.AnomalyInfo.Type
@@ -60,6 +66,14 @@ class ValidationRules:
             return True
         action = self.anomalies.get(feature) or self.anomalies.get(ALL_FEATURES)
         return action == FAIL if action else kind in _MISSING_OR_WRONG_TYPE
+
+
+def stopped_folder(anomalies: str) -> str:
+    """Returns where the anomalies that have stopped a run are.
+
+    TFX removes the folder of the artifact itself, `anomalies`.
+    """
+    return f"{anomalies.rstrip('/')}-stopped"
 
 
 def with_thresholds(schema: schema_pb2.Schema, rules: ValidationRules) -> schema_pb2.Schema:

@@ -121,12 +121,10 @@ def _file_sizes(folder: str) -> dict[str, int]:
 
 def _have_same_contents(one: str, other: str) -> bool:
     with fileio.open(one, "rb") as one_reader, fileio.open(other, "rb") as other_reader:
-        while True:
-            block = one_reader.read(_COPY_BYTES)
+        while block := one_reader.read(_COPY_BYTES):
             if block != other_reader.read(_COPY_BYTES):
                 return False
-            if not block:
-                return True
+        return not other_reader.read(_COPY_BYTES)
 
 
 def _publish_to_file_system(model: str, folder: str) -> str:
@@ -139,10 +137,7 @@ def _publish_to_file_system(model: str, folder: str) -> str:
         if isinstance(error, OSError) and error.errno in _CANNOT_RENAME_FOLDERS:
             return _publish_to_object_storage(model, folder)
         raise
-    try:
-        atomic_files.sync(folder)
-    except OSError as error:  # servers see the version already
-        logging.warning("push: %s is not synced (%s); after a power failure it may be missing", folder, error)
+    atomic_files.sync(folder)
     return version
 
 

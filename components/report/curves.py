@@ -1,7 +1,7 @@
 """Makes the curves of a training from its history; a run_fn leaves none."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tfx_distribute.components.report.data import Curve, Curves
 from tfx_distribute.trainer_module.reporting.progress import Progress
@@ -9,45 +9,43 @@ from tfx_distribute.trainer_module.reporting.progress import Progress
 MAX_POINTS = 400  # of a curve; a plot has no room for more
 _VALIDATION = "val_"
 
-# Metric, series and try of a curve -> its points.
-_Points = dict[tuple[str, str, int], list[tuple[float, float]]]
+# Metric, series and start of a try -> the points of its curve.
+_Points = dict[tuple[str, str, float], list[tuple[float, float]]]
 
 
 def from_history(records: Sequence[Progress]) -> Curves:
     """Makes curves of each process and try from records in order of time."""
-    attempts = _number_attempts(records)
+    of_chief = [record for record in records if record.task == "chief-0"]
+    phase = "epoch" if any(record.phase == "epoch" for record in of_chief) else "train"
     metrics: _Points = {}
-    has_epochs = any(record.task == "chief-0" and record.phase == "epoch" for record in records)
-    for record in records:
-        attempt = attempts[record.task, record.started]
-        if record.phase == "epoch" and record.task == "chief-0":
-            for metric, value in record.metrics.items():
-                series = "validation" if metric.startswith(_VALIDATION) else "train"
-                _append(metrics, (metric.removeprefix(_VALIDATION), series, attempt), record.step, value)
-        elif record.phase == "train" and record.task == "chief-0" and not has_epochs:
-            for metric, value in record.metrics.items():
-                if not metric.startswith(_VALIDATION):  # repeats that of the last evaluation
-                    _append(metrics, (metric, "train", attempt), record.step, value)
-    throughput = _measure_throughput(records, attempts)
-    return Curves(_to_curves(metrics), _to_curves(throughput), _find_restarts(records, attempts))
+    first_steps: dict[float, int] = {}
+    for record in of_chief:
+        if record.phase in ("train", "epoch"):
+            first_steps.setdefault(record.started, record.step)
+        if record.phase != phase:
+            continue
+        for metric, value in record.metrics.items():
+            series = "validation" if metric.startswith(_VALIDATION) else "train"
+            # Between epochs, that of a validation repeats the last one's.
+            if math.isfinite(value) and (series, phase) != ("validation", "train"):
+                key = (metric.removeprefix(_VALIDATION), series, record.started)
+                metrics.setdefault(key, []).append((record.step, value))
+    first_try = min((record.started for record in of_chief), default=0.0)
+    restarts = tuple(step for started, step in sorted(first_steps.items()) if started > first_try)
+    return Curves(_to_curves(metrics), _to_curves(_measure_throughput(records)), restarts)
 
 
-def _append(curves: _Points, key: tuple[str, str, int], step: float, value: float) -> None:
-    if math.isfinite(value):
-        curves.setdefault(key, []).append((step, value))
-
-
-def _measure_throughput(records: Iterable[Progress], attempts: Mapping[tuple[str, float], int]) -> _Points:
+def _measure_throughput(records: Iterable[Progress]) -> _Points:
     """Returns the speed of each process and try, over whole epochs and between them.
 
     Short trainings have no other report within an epoch than that of the first step,
     most of whose time went to tracing. An epoch's own report replaces another of the
     same step.
     """
-    speeds: dict[tuple[str, str, int], dict[int, float]] = {}
+    speeds: dict[tuple[str, str, float], dict[int, float]] = {}
     for record in records:
         if record.phase in ("train", "epoch") and 0 < record.examples_per_second < math.inf:
-            key = ("examples per second", record.task.replace("-", " "), attempts[record.task, record.started])
+            key = ("examples per second", record.task.replace("-", " "), record.started)
             of_step = speeds.setdefault(key, {})
             if record.phase == "epoch" or record.step not in of_step:
                 of_step[record.step] = record.examples_per_second
@@ -58,29 +56,10 @@ def _to_curves(points: _Points) -> tuple[Curve, ...]:
     """Returns curves, the loss and the chief's first."""
     order = {"train": 0, "validation": 1, "chief 0": 2}
     keys = sorted(points, key=lambda key: (key[0] != "loss", order.get(key[1], 3), *key))
-    return tuple(Curve(metric, series, _thin(points[key]), attempt) for key in keys for metric, series, attempt in [key])
+    return tuple(Curve(metric, series, _thin(points[metric, series, started])) for metric, series, started in keys)
 
 
 def _thin(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    """Leaves out points evenly, and keeps the last."""
-    if len(points) <= MAX_POINTS:
-        return tuple(points)
+    """Leaves out points evenly if there are too many, and keeps the last."""
     stride = math.ceil(len(points) / MAX_POINTS)
     return (*points[:-1:stride], points[-1])
-
-
-def _number_attempts(records: Iterable[Progress]) -> dict[tuple[str, float], int]:
-    """Numbers the tries of each process in the order in which they started."""
-    starts: dict[str, set[float]] = {}
-    for record in records:
-        starts.setdefault(record.task, set()).add(record.started)
-    return {(task, start): number for task, times in starts.items() for number, start in enumerate(sorted(times))}
-
-
-def _find_restarts(records: Iterable[Progress], attempts: dict[tuple[str, float], int]) -> tuple[float, ...]:
-    """Returns the steps at which later tries of the chief continued."""
-    first_steps: dict[int, int] = {}
-    for record in records:
-        if record.task == "chief-0" and record.phase in ("train", "epoch"):
-            first_steps.setdefault(attempts[record.task, record.started], record.step)
-    return tuple(step for attempt, step in sorted(first_steps.items()) if attempt > 0)

@@ -116,13 +116,11 @@ class Curve:
     Attributes:
       series: What is measured: `train`, `validation`, or a process such as `worker 0`.
       points: Pairs of a step and a value.
-      attempt: Number of the try, from 0.
     """
 
     metric: str
     series: str
     points: tuple[tuple[float, float], ...]
-    attempt: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
@@ -20,7 +20,8 @@ MAX_ROC_POINTS = 100
 def read(folder: str, blessed: bool | None = None, unusable_baseline: str = "") -> Evaluation:
     """Reads an evaluation from the folder of a ModelEvaluation artifact."""
     config = tfma.load_eval_result(folder).config
-    plots = [plot for plot in tfma.load_plots(folder) if not plot.slice_key.single_slice_keys]
+    overall = [plots for plots in tfma.load_plots(folder) if not plots.slice_key.single_slice_keys]
+    plots = [entry.value for plots in overall for entry in plots.plot_keys_and_values]
     return dataclasses.replace(
         to_evaluation(config, tfma.load_metrics(folder), tfma.load_validation_result(folder)),
         blessed=blessed,
@@ -66,12 +67,12 @@ def to_evaluation(
     return Evaluation(tuple(slices), {name: ", ".join(filter(None, parts)) for name, parts in texts.items() if any(parts)})
 
 
-def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
+def to_confusion(plots: Sequence[Any]) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
     """Returns class names and counts, a row for each true class.
 
     Two classes are counted at a threshold of 0.5.
     """
-    for plot in _each_plot(plots):
+    for plot in plots:
         matrices = plot.multi_class_confusion_matrix_at_thresholds.matrices
         if matrices:
             entries = {
@@ -81,7 +82,7 @@ def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[flo
             classes = sorted({number for pair in entries for number in pair})
             rows = tuple(tuple(entries.get((actual, predicted), 0.0) for predicted in classes) for actual in classes)
             return tuple("none" if number < 0 else str(number) for number in classes), rows
-    for plot in _each_plot(plots):
+    for plot in plots:
         matrices = plot.confusion_matrix_at_thresholds.matrices
         if matrices:
             half = min(matrices, key=lambda matrix: abs(matrix.threshold - 0.5))
@@ -92,9 +93,9 @@ def to_confusion(plots: Iterable[Any]) -> tuple[tuple[str, ...], tuple[tuple[flo
     return (), ()
 
 
-def to_roc(plots: Iterable[Any]) -> tuple[tuple[float, float, float], ...]:
+def to_roc(plots: Sequence[Any]) -> tuple[tuple[float, float, float], ...]:
     """Returns threshold, false and true positive rate, from a `ConfusionMatrixPlot`."""
-    for plot in _each_plot(plots):
+    for plot in plots:
         matrices = [matrix for matrix in plot.confusion_matrix_at_thresholds.matrices if 0 <= matrix.threshold <= 1]
         if matrices:
             stride = math.ceil(len(matrices) / MAX_ROC_POINTS)
@@ -114,12 +115,6 @@ def _natural_order(text: str) -> list[tuple[int, float, str]]:
     """Returns a sort key by which `hour=9` comes before `hour=10`."""
     parts = re.split(r"(\d+)", text)
     return [(0, float(part), "") if part.isdecimal() else (1, 0.0, part) for part in parts]
-
-
-def _each_plot(plots: Iterable[Any]) -> Iterable[Any]:
-    for slice_plots in plots:
-        for entry in slice_plots.plot_keys_and_values:
-            yield entry.value
 
 
 def _ratio(part: float, rest: float) -> float:

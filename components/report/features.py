@@ -22,20 +22,13 @@ def read_splits(folder: str) -> tuple[Split, ...]:
 
 def list_statistics(folder: str) -> list[tuple[str, statistics_pb2.DatasetFeatureStatisticsList]]:
     """Returns name and statistics of each split, `train` first."""
-    listed = []
-    for name, path in _list_splits(folder, STATISTICS_FILE):
-        with fileio.open(path, "rb") as file:
-            listed.append((name, statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read())))
-    return listed
+    return _read_splits(folder, STATISTICS_FILE, statistics_pb2.DatasetFeatureStatisticsList)
 
 
 def read_anomalies(folder: str) -> tuple[Anomaly, ...]:
     """Reads the anomalies of all splits from an ExampleAnomalies artifact's folder."""
-    anomalies: list[Anomaly] = []
-    for name, path in _list_splits(folder, ANOMALIES_FILE):
-        with fileio.open(path, "rb") as file:
-            anomalies += to_anomalies(name, anomalies_pb2.Anomalies.FromString(file.read()))
-    return tuple(anomalies)
+    found = _read_splits(folder, ANOMALIES_FILE, anomalies_pb2.Anomalies)
+    return tuple(anomaly for name, document in found for anomaly in to_anomalies(name, document))
 
 
 def to_split(name: str, statistics: statistics_pb2.DatasetFeatureStatisticsList) -> Split:
@@ -119,8 +112,11 @@ def _number_histogram(histograms: Iterable[statistics_pb2.Histogram]) -> Histogr
     return None
 
 
-def _list_splits(folder: str, file: str) -> list[tuple[str, str]]:
-    """Returns name and file of each split, `train` first."""
-    paths = fileio.glob(os.path.join(folder, "Split-*", file))
-    splits = [(os.path.basename(os.path.dirname(path)).removeprefix("Split-"), path) for path in paths]
-    return sorted(splits, key=lambda split: (split[0] != "train", split))
+def _read_splits(folder: str, file: str, kind: Any) -> list[tuple[str, Any]]:
+    """Returns name and document of each split, `train` first."""
+    splits = []
+    for path in fileio.glob(os.path.join(folder, "Split-*", file)):
+        with fileio.open(path, "rb") as reader:
+            document = kind.FromString(reader.read())
+        splits.append((os.path.basename(os.path.dirname(path)).removeprefix("Split-"), document))
+    return sorted(splits, key=lambda split: (split[0] != "train", split[0]))

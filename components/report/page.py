@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,23 +21,6 @@ MAX_ROWS = 500  # of trials
 MAX_TEXTS = 5  # of a feature, whose shares are drawn
 _TEMPLATES = Path(__file__).parent / "templates"
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]")
-_STATISTICS = ("mean", "std", "min", "median", "max", "zeros", "nan", "unique")
-
-
-@dataclass(frozen=True)
-class _FeatureCard:
-    """A feature in all splits, as the page shows it.
-
-    Attributes:
-      bars: For a text, the number of each split and the text's share in it.
-    """
-
-    name: str
-    kind: str
-    plot: plots.Plot | None
-    bars: Mapping[str, Sequence[tuple[int, float]]]
-    splits: tuple[tuple[str, Feature], ...]
-    statistics: tuple[str, ...]
 
 
 def render(report: Report) -> str:
@@ -56,33 +38,27 @@ def render(report: Report) -> str:
         undefined=jinja2.StrictUndefined,
         finalize=_clean,
     )
-    environment.filters.update(
-        number=format_number, duration=format_duration, time=format_time, change=format_change, percent=_percent
-    )
-    curves, search = report.curves, report.search
-    text: str = environment.get_template("report.html").render(
+    environment.filters.update(number=format_number, duration=format_duration, time=format_time, percent=_percent)
+    template = environment.get_template("report.html")
+    feature_names = list(dict.fromkeys(feature.name for split in report.splits for feature in split.features))
+    return template.render(
         report=report,
+        plots=plots,
         version=__version__,
         style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
         facts=_list_facts(report),
         training=_list_training(report.training),
         begin=min((node.started for node in report.nodes), default=0.0),
         end=max((node.started + (node.seconds or 0.0) for node in report.nodes), default=0.0),
-        features=_make_cards(report),
+        features=[_list_splits(report, name) for name in feature_names[:MAX_FEATURES]],
+        list_bars=_list_bars,
         split_colors=[(split.name, number % plots.NUM_COLORS) for number, split in enumerate(report.splits)],
-        num_features=len({feature.name for split in report.splits for feature in split.features}),
-        metric_plots=plots.plot_metrics(curves),
-        throughput=plots.plot_throughput(curves),
+        num_features=len(feature_names),
         activities=_list_activities(report),
-        roc=plots.plot_roc(report.evaluation.roc) if report.evaluation else None,
-        trial_plots=plots.plot_trials(search) if search else [],
-        hparam_names=list(dict.fromkeys(name for trial in search.trials for name in trial.hparams)) if search else [],
         max_slices=MAX_SLICES,
-        num_colors=plots.NUM_COLORS,
         max_rows=MAX_ROWS,
         max_classes=MAX_CLASSES,
-    )
-    return text.lstrip()
+    ).lstrip()
 
 
 def format_number(value: Any) -> str:
@@ -96,11 +72,6 @@ def format_number(value: Any) -> str:
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
         return f"{int(value):,}"
     return f"{value:.5g}"
-
-
-def format_change(value: float) -> str:
-    """Formats a difference, with its sign."""
-    return f"{value:+.4g}"
 
 
 def format_duration(seconds: float | None) -> str:
@@ -164,25 +135,18 @@ def _list_activities(report: Report) -> list[tuple[str, int]]:
     return [(name, number % plots.NUM_COLORS) for number, (name, share) in enumerate(shares) if share >= 0.001]
 
 
-def _make_cards(report: Report) -> list[_FeatureCard]:
-    names = list(dict.fromkeys(feature.name for split in report.splits for feature in split.features))[:MAX_FEATURES]
-    cards = []
-    for name in names:
-        splits = [
-            (number, split.name, feature)
-            for number, split in enumerate(report.splits)
-            for feature in split.features
-            if feature.name == name
-        ]
-        shown = tuple(key for key in _STATISTICS if any(key in feature.numbers for _, _, feature in splits))
-        plot = plots.plot_feature(name, [(number, feature) for number, _, feature in splits])
-        shares = {
-            number: dict(zip(feature.histogram.labels, feature.histogram.shares, strict=False))
-            for number, _, feature in splits
-            if feature.histogram
-        }
-        texts = list(dict.fromkeys(text for of_split in shares.values() for text in of_split))[:MAX_TEXTS]
-        bars = {text: [(number, of_split.get(text, 0.0)) for number, of_split in shares.items()] for text in texts}
-        of_splits = tuple((split, feature) for _, split, feature in splits)
-        cards.append(_FeatureCard(name, splits[0][2].kind, plot, bars, of_splits, shown))
-    return cards
+def _list_splits(report: Report, name: str) -> list[tuple[int, str, Feature]]:
+    """Returns number and name of each split that has a feature, and the feature."""
+    splits = enumerate(report.splits)
+    return [(number, split.name, each) for number, split in splits for each in split.features if each.name == name]
+
+
+def _list_bars(splits: Iterable[tuple[int, str, Feature]]) -> dict[str, list[tuple[int, float]]]:
+    """Returns the most frequent texts, each with its share in the splits by number."""
+    shares = {
+        number: dict(zip(feature.histogram.labels, feature.histogram.shares, strict=False))
+        for number, _, feature in splits
+        if feature.histogram
+    }
+    texts = list(dict.fromkeys(text for of_split in shares.values() for text in of_split))[:MAX_TEXTS]
+    return {text: [(number, of_split.get(text, 0.0)) for number, of_split in shares.items()] for text in texts}

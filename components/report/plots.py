@@ -6,14 +6,12 @@ mode.
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tfx_distribute.components.report.data import Curve, Curves, Feature
-from tfx_distribute.components.tuner.trials import SearchResult
 
 NUM_COLORS = 8  # --c0 to --c7 in the style sheet
-MAX_HPARAMS = 6  # that trials are plotted over
 MAX_MARKS = 30  # points of a line up to which each has a mark
 _RIGHT, _TOP, _BOTTOM = 12, 8, 38  # margins; that on the left is for the numbers
 
@@ -32,7 +30,6 @@ class Line:
     color: int
     points: Points
     radius: float = 0.0
-    is_joined: bool = True
     is_filled: bool = False
 
 
@@ -79,13 +76,13 @@ def plot_throughput(curves: Curves) -> Plot | None:
     return _plot_curves("examples per second", curves.throughput, curves.restarts, from_zero=True)
 
 
-def plot_feature(name: str, features: Iterable[tuple[int, Feature]]) -> Plot | None:
+def plot_feature(splits: Sequence[tuple[int, str, Feature]]) -> Plot | None:
     """Plots the distribution of a number; None if it is unknown, or one of texts.
 
-    `features` has number and feature of each split; the number decides on the colour.
+    `splits` has number, name and feature of each; the number decides on the colour.
     """
     lines: list[Line] = []
-    for number, feature in features:
+    for number, _, feature in splits:
         histogram = feature.histogram
         if histogram and histogram.edges and any(histogram.counts) and all(map(math.isfinite, histogram.edges)):
             edges, shares = histogram.edges, histogram.shares
@@ -94,29 +91,7 @@ def plot_feature(name: str, features: Iterable[tuple[int, Feature]]) -> Plot | N
             ]
             points = [(edges[0], 0.0), *steps, (edges[-1], 0.0)]
             lines.append(Line(number % NUM_COLORS, points, is_filled=not lines))
-    return _plot(name, lines, size=(300, 130), num_ticks=(3, 0), from_zero=True) if lines else None
-
-
-def plot_trials(search: SearchResult) -> list[Plot]:
-    """Plots the objective over each hyperparameter that was searched."""
-    done = [trial for trial in search.trials if trial.score is not None and math.isfinite(trial.score)]
-    plots = []
-    for name in [*dict.fromkeys(name for trial in done for name in trial.hparams)][:MAX_HPARAMS]:
-        known = [trial for trial in done if name in trial.hparams]
-        values = [trial.hparams[name] for trial in known]
-        ticks: Mapping[float, str] | None = None
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            texts = list(dict.fromkeys(map(str, values)))
-            ticks = {number: _shorten(text, 12) for number, text in enumerate(texts)}
-            values = [texts.index(str(value)) for value in values]
-        elif min(values) > 0 and max(values) / min(values) >= 20:
-            values = [math.log10(value) for value in values]
-            ticks = {power: f"{10.0**power:g}" for power in range(math.floor(min(values)), math.ceil(max(values)) + 1)}
-        points = [(value, trial.score or 0.0) for value, trial in zip(values, known, strict=True)]
-        lines = [Line(0, points[1:], 3, is_joined=False), Line(2, points[:1], 4, is_joined=False)]  # the best comes first
-        legend = (("best trial", 2), ("other trials", 0))
-        plots.append(_plot(search.objective, lines, name, size=(340, 210), x_ticks=ticks, legend=legend))
-    return plots
+    return _plot(splits[0][2].name, lines, size=(300, 130), num_ticks=(3, 0), from_zero=True) if lines else None
 
 
 def plot_roc(points: Sequence[tuple[float, float, float]]) -> Plot | None:
@@ -142,7 +117,6 @@ def _plot(
     label: str = "",
     size: tuple[int, int] = (440, 240),
     num_ticks: tuple[int, int] = (6, 5),
-    x_ticks: Mapping[float, str] | None = None,
     marks: Sequence[float] = (),
     legend: tuple[tuple[str, int], ...] = (),
     from_zero: bool = False,
@@ -151,7 +125,7 @@ def _plot(
     lines, (width, height) = list(lines), size
     left, bottom = 56 if num_ticks[1] else _RIGHT, height - (_BOTTOM if label else 20)
     points = [point for line in lines for point in line.points]
-    low_x, high_x = _find_range([*(x for x, _ in points), *marks, *(x_ticks or ())])
+    low_x, high_x = _find_range([*(x for x, _ in points), *marks])
     low_y, high_y = _find_range([*(y for _, y in points), *([0.0] if from_zero else [])])
 
     def place_x(x: float) -> float:
@@ -160,9 +134,7 @@ def _plot(
     def place_y(y: float) -> float:
         return round(bottom - (bottom - _TOP) * (y - low_y) / (high_y - low_y), 1)
 
-    ticks = x_ticks or {
-        tick: f"{tick:.6g}" for tick in _choose_ticks(low_x, high_x, num_ticks[0]) if label != "step" or tick == int(tick)
-    }
+    x_ticks = [tick for tick in _choose_ticks(low_x, high_x, num_ticks[0]) if label != "step" or tick == int(tick)]
     return Plot(
         title,
         width,
@@ -171,7 +143,7 @@ def _plot(
         bottom,
         label,
         tuple(replace(line, points=[(place_x(x), place_y(y)) for x, y in line.points]) for line in lines),
-        tuple((place_x(tick), text) for tick, text in ticks.items()),
+        tuple((place_x(tick), f"{tick:.6g}") for tick in x_ticks),
         tuple((place_y(tick), f"{tick:.6g}") for tick in _choose_ticks(low_y, high_y, num_ticks[1])),
         tuple(map(place_x, marks)),
         legend,
@@ -193,8 +165,3 @@ def _choose_ticks(low: float, high: float, count: int) -> list[float]:
     unit = 10.0 ** math.floor(math.log10(least))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= least)
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _shorten(text: str, length: int) -> str:
-    """Returns a text of at most `length` characters."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -22,9 +22,6 @@ _UNUSABLE = "The metric is missing or not finite, or the example weights add up 
 TOTAL_WEIGHT = "total_example_weight"  # the metric that `add_total_weights` adds
 _OVERALL: SliceKey = ()  # all examples
 
-# A slicing specification, None for every slice, and a threshold on it.
-_SliceThreshold = tuple[Any, Any]
-
 
 @dataclass
 class SliceMetrics:
@@ -133,8 +130,11 @@ def slice_name(slice_key: SliceKey) -> str:
     )
 
 
-def read_thresholds(config: config_pb2.EvalConfig) -> dict[Key, list[_SliceThreshold]]:
-    """Returns the thresholds on each metric of the new model."""
+def read_thresholds(config: config_pb2.EvalConfig) -> dict[Key, list[tuple[Any, Any]]]:
+    """Returns the thresholds on each metric of the new model.
+
+    Each has the slicing specification that it is on; None for every slice.
+    """
     written = config_pb2.EvalConfig()
     written.CopyFrom(config)
     for metrics_spec in written.metrics_specs:
@@ -146,7 +146,7 @@ def read_thresholds(config: config_pb2.EvalConfig) -> dict[Key, list[_SliceThres
                 metric.module, metric.class_name, metric.config = "", "ExampleCount", json.dumps({"name": name})
     updated = tfma.utils.update_eval_config_with_defaults(written, has_baseline=True)
     baselines = {spec.name for spec in updated.model_specs if spec.is_baseline}
-    thresholds: dict[Key, list[_SliceThreshold]] = {}
+    thresholds: dict[Key, list[tuple[Any, Any]]] = {}
     for key, limits in tfma.metrics.metric_thresholds_from_metrics_specs(updated.metrics_specs, eval_config=updated).items():
         if key.model_name not in baselines:
             on_slices = [(spec, limit) for spec, limit in limits if not isinstance(spec, config_pb2.CrossSlicingSpec)]
@@ -227,11 +227,8 @@ def _judge(key: Key, value: float, baseline: float | None, limits: Iterable[Any]
 
 
 def _is_met(limit: config_pb2.GenericChangeThreshold, difference: float, magnitude: float) -> bool:
-    bounds = []
-    if limit.HasField("absolute"):
-        bounds.append(limit.absolute.value)
-    if limit.HasField("relative"):
-        bounds.append(limit.relative.value * magnitude)
+    bounds = [limit.absolute.value] if limit.HasField("absolute") else []
+    bounds += [limit.relative.value * magnitude] if limit.HasField("relative") else []
     if limit.direction == tfma.MetricDirection.HIGHER_IS_BETTER:
         return all(difference >= bound for bound in bounds)
     if limit.direction == tfma.MetricDirection.LOWER_IS_BETTER:

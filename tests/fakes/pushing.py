@@ -19,8 +19,8 @@ def contents(model: Path) -> dict[str, bytes]:
     return {str(file.relative_to(model)): file.read_bytes() for file in sorted(model.rglob("*")) if file.is_file()}
 
 
-def push_struck(model: str, folder: str, number: int, signal_number: int) -> None:
-    """Pushes, and sends a signal to this process right before an operation.
+def push_struck(model: str, folder: str, number: int) -> None:
+    """Pushes, and kills this process right before an operation.
 
     Operations are open, mkdir, rename and so on, by number. Exits with code 0 if there
     are fewer.
@@ -32,10 +32,7 @@ def push_struck(model: str, folder: str, number: int, signal_number: int) -> Non
         if event in ("open", "os.mkdir", "os.rename", "os.listdir", "os.scandir", "os.walk", "os.remove", "os.rmdir"):
             remaining -= 1
             if remaining == 0:
-                os.kill(os.getpid(), signal_number)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(strike)
     publishing.publish(model, folder)
-
-
-KILL = signal.SIGKILL

@@ -3,6 +3,7 @@
 import contextlib
 import re
 from pathlib import Path
+from typing import Any
 
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
@@ -18,7 +19,7 @@ _ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: 
 
 def make(run: Run) -> Report:
     """Reads what the report of a run shows; what is missing is left out and named."""
-    parts = artifacts.read(find_sources(run))
+    parts = _read_artifacts(run)
     missing = list(parts.pop("missing"))
     failed = [node.name for node in run.nodes if node.state == "failed"]
     if run.state == "stopped":
@@ -77,10 +78,9 @@ def write(report: Report, path: Path) -> None:
     path.write_text(page.render(report), encoding="utf-8")
 
 
-def find_sources(run: Run) -> artifacts.Sources:
-    """Returns where the parts of a run's report are."""
+def _read_artifacts(run: Run) -> dict[str, Any]:
     resolved = [each for each in run.artifacts if each.is_resolved]
-    return artifacts.Sources(
+    return artifacts.read(
         statistics=_uri(run, "ExampleStatistics"),
         anomalies=_uri(run, "ExampleAnomalies"),
         last_data=next((each.uri for each in resolved if each.type == "ExampleAnomalies"), ""),
@@ -95,7 +95,7 @@ def find_sources(run: Run) -> artifacts.Sources:
 
 def describe_anomalies(run: Run) -> str:
     """Describes in one line what ExampleValidator has found; empty if nothing."""
-    anomalies = artifacts.read(artifacts.Sources(anomalies=_uri(run, "ExampleAnomalies"))).get("anomalies") or ()
+    anomalies = artifacts.read(anomalies=_uri(run, "ExampleAnomalies")).get("anomalies") or ()
     found = dict.fromkeys(f"{anomaly.feature or 'all features'}: {anomaly.summary}" for anomaly in anomalies)
     line = " ".join("; ".join(found).split())
     return line if len(line) <= _ANOMALIES_LENGTH else f"{line[: _ANOMALIES_LENGTH - 3]}..."

@@ -108,7 +108,7 @@ def read_evaluation(run: "Run") -> tuple[Evaluation | None, tuple[str, ...]]:
         return None, ()
     from tfx_distribute.components.report import artifacts
 
-    parts = artifacts.read(artifacts.Sources(evaluation=evaluation.uri, blessed=run.blessed))
+    parts = artifacts.read(evaluation=evaluation.uri, blessed=run.blessed)
     return parts.get("evaluation"), tuple(f"{run.id}: {text}" for text in parts["missing"])
 
 

@@ -22,7 +22,7 @@ from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_distribute.components.beam import caches, deep_copy, direct_runner
-from tfx_distribute.components.example_validator.names import STOPPED
+from tfx_distribute.components.example_validator.rules import STOPPED
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.local import gpus as launcher_gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher

@@ -17,7 +17,7 @@ from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 
 from tfx_distribute.components.example_gen.names import NEWEST_SPAN, SPANS, describe_examples
-from tfx_distribute.components.example_validator.names import STOPPED, stopped_folder
+from tfx_distribute.components.example_validator.rules import STOPPED, stopped_folder
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE, Artifact, Node, training_properties
 from tfx_distribute.pipelines.targets.local import stored_artifacts

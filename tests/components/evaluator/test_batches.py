@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import re
 from unittest import mock
 
@@ -166,52 +165,46 @@ def evaluate(config, inputs, folder, in_batches):
     with batches.computing() if in_batches else contextlib.nullcontext(), beam.Pipeline(argv=IN_MEMORY) as pipeline:
         examples = pipeline | beam.Create(list(inputs), reshuffle=False)
         _ = examples | tfma.ExtractEvaluateAndWriteResults(
-            eval_shared_model=[
-                tfma.EvalSharedModel(model_name=spec.name, model_type="tf_generic") for spec in config.model_specs
-            ],
+            eval_shared_model=models,
             eval_config=config,
             extractors=chosen,
             output_path=str(folder),
         )
-    metrics, plots = {}, {}
-    for on_slice in tfma.load_metrics(str(folder)):
-        for entry in on_slice.metric_keys_and_values:
-            metrics[str(on_slice.slice_key), str(entry.key)] = json_format.MessageToDict(entry.value)
-    for on_slice in tfma.load_plots(str(folder)):
-        for entry in on_slice.plot_keys_and_values:
-            plots[str(on_slice.slice_key), str(entry.key)] = json_format.MessageToDict(entry.value)
+    metrics, plots = (
+        {
+            (str(on_slice.slice_key), str(entry.key)): json_format.MessageToDict(entry.value)
+            for on_slice in load(str(folder))
+            for entry in getattr(on_slice, entries)
+        }
+        for load, entries in ((tfma.load_metrics, "metric_keys_and_values"), (tfma.load_plots, "plot_keys_and_values"))
+    )
     validation = json_format.MessageToDict(tfma.load_validation_result(str(folder)))
     return {"metrics": metrics, "plots": plots, "validation": validation}
 
 
-def assert_equal(actual, expected, where=""):
-    """Compares numbers to six digits, as Keras adds up in float32; all else exactly."""
-    if isinstance(expected, dict):
-        assert actual.keys() == expected.keys(), where
-        for key in expected:
-            assert_equal(actual[key], expected[key], f"{where} {key}")
-    elif isinstance(expected, list):
-        assert len(actual) == len(expected), where
-        for number, (left, right) in enumerate(zip(sort(actual), sort(expected), strict=True)):
-            assert_equal(left, right, f"{where} {number}")
-    elif isinstance(expected, float) and math.isfinite(expected):
-        assert math.isclose(actual, expected, rel_tol=1e-6, abs_tol=1e-6), where
-    elif isinstance(expected, str) and is_number(expected):  # a proto's int64 or NaN
-        assert actual == expected or math.isclose(float(actual), float(expected), rel_tol=1e-6), where
-    else:
-        assert actual == expected, where
+def flatten(value, to_leaf, path=()):
+    """Returns path -> value of all leaves of a document."""
+    if not isinstance(value, dict | list):
+        return {path: to_leaf(value)}
+    children = value.items() if isinstance(value, dict) else enumerate(sorted(value, key=name_slice))
+    return {place: leaf for key, child in children for place, leaf in flatten(child, to_leaf, (*path, key)).items()}
 
 
-def sort(values):
-    """Sorts failures on slices, which TFMA writes in any order."""
-    is_on_slice = all(isinstance(value, dict) and "sliceKey" in value for value in values)
-    return sorted(values, key=lambda value: json.dumps(value["sliceKey"], sort_keys=True)) if is_on_slice else values
+def name_slice(value):
+    """Returns a sort key for failures on slices, which TFMA writes in any order."""
+    return json.dumps(value["sliceKey"], sort_keys=True) if isinstance(value, dict) and "sliceKey" in value else ""
 
 
-def is_number(text):
+def as_number(value):
+    """Returns the number of a text, such as a proto's int64 or NaN; or the text."""
     with contextlib.suppress(ValueError):
-        return float(text) is not None
-    return False
+        return float(value)
+    return value
+
+
+def as_approximate_number(value):
+    number = as_number(value)  # Keras adds up in float32
+    return pytest.approx(number, rel=1e-6, abs=1e-6, nan_ok=True) if isinstance(number, float) else number
 
 
 def compare(tmp_path, config, inputs):
@@ -220,7 +213,7 @@ def compare(tmp_path, config, inputs):
     assert batches.can_batch(config)
     assert expected["metrics"]
     actual = evaluate(config, inputs, tmp_path / "batches", in_batches=True)
-    assert_equal(actual, expected)
+    assert flatten(actual, as_number) == flatten(expected, as_approximate_number)
     return actual
 
 

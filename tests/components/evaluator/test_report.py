@@ -78,21 +78,21 @@ def test_page_at_the_address_of_its_artifact(tmp_path, monkeypatch):
     inputs = {
         "examples": artifact(standard_artifacts.Examples, tmp_path / "examples"),
         "model": artifact(standard_artifacts.Model, tmp_path / "model"),
-        report.TRIALS: artifact(standard_artifacts.TunerResults, tmp_path / "trials"),
-        report.MODEL_RUN: artifact(standard_artifacts.ModelRun, tmp_path / "run"),
+        "tuner_results": artifact(standard_artifacts.TunerResults, tmp_path / "trials"),
+        "model_run": artifact(standard_artifacts.ModelRun, tmp_path / "run"),
     }
     inputs["examples"][0].set_string_custom_property("left_out", "1 of 2 without a value")
     inputs["model"][0].set_int_custom_property("train_steps", 460)
     # As Kubeflow's metadata of an input has it.
     inputs["model"][0].set_json_value_custom_property("num_replicas", 2.0)
-    inputs[report.TRIALS][0].set_string_custom_property("objective", "val_loss")
-    inputs[report.TRIALS][0].set_string_custom_property("goal", "min")
+    inputs["tuner_results"][0].set_string_custom_property("objective", "val_loss")
+    inputs["tuner_results"][0].set_string_custom_property("goal", "min")
     trial = {"trial": "7", "status": "COMPLETED", "hparams": {"units": 16}, "score": 0.25}
     (tmp_path / "trials" / trials.TABLE_FILE).write_text(json.dumps(trial) + "\n")
     outputs = {
         "evaluation": artifact(standard_artifacts.ModelEvaluation, tmp_path / "evaluation"),
         "blessing": artifact(standard_artifacts.ModelBlessing, tmp_path / "blessing"),
-        report.HTML: artifact(artifact_types.HTML, tmp_path / "html"),
+        "html": artifact(artifact_types.HTML, tmp_path / "html"),
     }
     render = page.render
     monkeypatch.setattr(page, "render", lambda made: f"{render(made)}{made.data}")
@@ -101,9 +101,3 @@ def test_page_at_the_address_of_its_artifact(tmp_path, monkeypatch):
     for shown in ("digits &lt;1&gt;", "val_loss (smallest)", "460", "Evaluation: ", "the training has left no history"):
         assert shown in text
     assert text.endswith("{'left out': '1 of 2 without a value'}")
-
-
-def test_versions_are_no_metrics():
-    """Kubeflow's page shows every property of these artifacts, so steps add none."""
-    assert artifact_types.is_system(artifact_types.Metrics())
-    assert not artifact_types.is_system(standard_artifacts.Model())

@@ -7,8 +7,8 @@ import pytest
 import tensorflow_data_validation as tfdv
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_distribute.components.example_validator import executor, names
-from tfx_distribute.components.example_validator.rules import FAIL, WARN, ValidationRules
+from tfx_distribute.components.example_validator import executor
+from tfx_distribute.components.example_validator.rules import FAIL, STOPPED, WARN, ValidationRules, stopped_folder
 from tfx_distribute.components.report import features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -47,8 +47,8 @@ def validate(schema, tmp_path):
         output = standard_artifacts.ExampleAnomalies()
         output.uri = str(folder / "anomalies")
         inputs = {"statistics": [write_statistics(folder / "statistics", **splits)], "schema": [schema]}
-        inputs |= {names.BASELINE: [baseline]} if baseline else {}
-        properties = {names.RULES: (rules or ValidationRules()).to_json(), names.STOP_ON_ANOMALIES: stop}
+        inputs |= {"baseline": [baseline]} if baseline else {}
+        properties = {"rules": (rules or ValidationRules()).to_json(), "stop_on_anomalies": stop}
         result = executor.Executor().Do(inputs, {"anomalies": [output]}, properties)
         return result.execution_result, output
 
@@ -74,10 +74,10 @@ def test_data_that_agree_with_the_schema(validate):
 )
 def test_missing_columns_and_wrong_types_stop_a_run(validate, train, message):
     result, output = validate(train=train, eval=GOOD)
-    assert result.code == names.STOPPED
+    assert result.code == STOPPED
     assert result.result_message.splitlines()[1].strip().startswith(message)
     assert ("data.require" in result.result_message) == ("Expected data" not in message), "it helps against gaps alone"
-    kept = features.read_anomalies(names.stopped_folder(output.uri))
+    kept = features.read_anomalies(stopped_folder(output.uri))
     assert {(anomaly.split, anomaly.severity) for anomaly in kept} == {("train", "error")}
 
 
@@ -122,7 +122,7 @@ def test_skew_between_train_and_eval(validate):
     assert "city (train): The Linfty distance between training and serving is 0.25 " in result.result_message
     assert "schema accept" not in result.result_message, "which would not help"
     result, _ = validate(ValidationRules({"*": WARN}, skew={"city": 0.2}), train=LATER, eval=GOOD)
-    assert result.code == names.STOPPED, "thresholds count in any case"
+    assert result.code == STOPPED, "thresholds count in any case"
 
 
 def test_a_threshold_for_a_feature_that_is_not_there(validate):

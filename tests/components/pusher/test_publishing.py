@@ -117,7 +117,7 @@ def test_kill_at_each_stage_never_shows_half_a_model(model, serving, processes):
         number, code = 0, None
         while code != 0:
             number += 1
-            process = processes(pushing.push_struck, model, serving, number, pushing.KILL)
+            process = processes(pushing.push_struck, model, serving, number)
             process.join(SECONDS)
             code = process.exitcode
             assert code in (0, -signal.SIGKILL)

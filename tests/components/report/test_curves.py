@@ -23,12 +23,12 @@ def test_curves_of_every_process_and_try():
     made = curves.from_history(records)
     assert made.metrics == (
         Curve("loss", "train", ((2, 0.7),)),
-        Curve("loss", "train", ((4, 0.5),), attempt=1),
+        Curve("loss", "train", ((4, 0.5),)),
         Curve("loss", "validation", ((2, 0.75),)),
     )
     assert made.throughput == (
         Curve("examples per second", "chief 0", ((1, 10.0),)),
-        Curve("examples per second", "chief 0", ((3, 11.0),), attempt=1),
+        Curve("examples per second", "chief 0", ((3, 11.0),)),
         Curve("examples per second", "worker 0", ((1, 12.0),)),
     )
     assert made.restarts == (3,)

@@ -124,7 +124,8 @@ def test_classification_metrics_are_those_of_kfp():
     for threshold, values in ((-1e-7, (4, 0, 6, 0)), (0.5, (3, 5, 1, 1)), (1.0, (0, 6, 0, 4))):
         names = ("true_positives", "true_negatives", "false_positives", "false_negatives")
         binary.matrices.add(threshold=threshold, **dict(zip(names, values, strict=True)))
-    made = Evaluation((), confusion=evaluation.to_confusion([plots]), roc=evaluation.to_roc([plots]))
+    values = [entry.value for entry in plots.plot_keys_and_values]
+    made = Evaluation((), confusion=evaluation.to_confusion(values), roc=evaluation.to_roc(values))
     assert made.roc == ((0.5, 1 / 6, 0.75), (1.0, 0.0, 0.0))
 
     expected = dsl.ClassificationMetrics()
@@ -135,7 +136,8 @@ def test_classification_metrics_are_those_of_kfp():
     several = plots.plot_keys_and_values.add().value.multi_class_confusion_matrix_at_thresholds.matrices.add(threshold=0.5)
     for actual, predicted, count in ((0, 0, 5), (1, 1, 6), (2, 1, 2)):
         several.entries.add(actual_class_id=actual, predicted_class_id=predicted, num_weighted_examples=count)
-    assert evaluation.to_confusion([plots]) == (("0", "1", "2"), ((5, 0, 0), (0, 6, 0), (0, 2, 0)))
+    values = [entry.value for entry in plots.plot_keys_and_values]
+    assert evaluation.to_confusion(values) == (("0", "1", "2"), ((5, 0, 0), (0, 6, 0), (0, 2, 0)))
 
 
 def test_only_finite_metrics_over_all_examples_are_stored():

@@ -9,9 +9,9 @@ import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from beam_arguments import IN_MEMORY
 from tensorflow_model_analysis.evaluators import metrics_validator
-from tensorflow_model_analysis.proto import config_pb2
 from tensorflow_model_analysis.slicer import slicer_lib
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as writer
+from tf_examples import make_example, write_examples
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
@@ -73,6 +73,7 @@ def messages(validation: tfma.ValidationResult) -> set[str]:
 LOWER = Metric(lower_bound=0.0)
 UPPER = Metric(upper_bound=1.0)
 NO_WORSE = Metric(change=Change(absolute=0.0, higher_is_better=False))
+LESS = Metric(change=Change(absolute=-0.001, higher_is_better=False))
 BETTER = Metric(change=Change(absolute=0.0))
 RELATIVE = Metric(change=Change(relative=0.1))
 RELATIVE_LOSS = Metric(change=Change(relative=-0.1, higher_is_better=False))
@@ -201,40 +202,28 @@ def test_evaluation_without_the_overall_slice(values, ok):
     assert thresholds.judge(eval_config, slice_metrics, validation, has_baseline=False)[0].validation_ok is ok
 
 
-def test_baseline_that_is_not_finite_is_named_for_a_threshold_on_a_slice_alone(monkeypatch):
-    only = config(NO_WORSE)
-    (metric,) = (each for each in only.metrics_specs[0].metrics if each.HasField("threshold"))
-    metric.per_slice_thresholds.add(
-        slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "3"})], threshold=metric.threshold
-    )
-    metric.ClearField("threshold")
+@pytest.mark.parametrize(
+    ("metric", "new", "baseline", "unusable"),
+    [
+        (UPPER, {(): NAN, SMALL: 0.9, LARGE: NAN}, None, ""),
+        (NO_WORSE, {(): 0.4, SMALL: 0.9}, {(): NAN, SMALL: 0.4}, LOSS),
+    ],
+)
+def test_threshold_on_one_slice_does_not_apply_to_others(monkeypatch, metric, new, baseline, unusable):
+    only = config(metric)
+    (limited,) = (each for each in only.metrics_specs[0].metrics if each.HasField("threshold"))
+    hour_3 = tfma.SlicingSpec(feature_values={"hour": "3"})
+    limited.per_slice_thresholds.add(slicing_specs=[hour_3], threshold=limited.threshold)
+    limited.ClearField("threshold")
     monkeypatch.setitem(globals(), "config", lambda _: only)
-    validation, unusable_baseline = judge(NO_WORSE, {(): 0.4, SMALL: 0.9}, {(): NAN, SMALL: 0.4})
-    assert (validation.validation_ok, unusable_baseline) == (True, LOSS)
-
-
-def test_threshold_on_one_slice_does_not_apply_to_others():
-    limit = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(upper_bound={"value": 1.0}))
-    only = config_pb2.PerSliceMetricThreshold(
-        slicing_specs=[tfma.SlicingSpec(feature_values={"hour": "4"})], threshold=limit
-    )
-    spec = tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=LOSS, per_slice_thresholds=[only])])
-    eval_config = config(UPPER)
-    del eval_config.metrics_specs[:]
-    eval_config.metrics_specs.append(spec)
-    values = {(): NAN, SMALL: NAN, LARGE: 0.5}
-    slice_metrics = [
-        writer.convert_slice_metrics_to_proto((key, {tfma.metrics.MetricKey("mean_squared_error"): value}), ())
-        for key, value in values.items()
-    ]
-    good = tfma.ValidationResult(validation_ok=True)
-    assert thresholds.judge(eval_config, slice_metrics, good, has_baseline=False)[0].validation_ok
+    validation, unusable_baseline = judge(metric, new, baseline)
+    assert (validation.validation_ok, unusable_baseline) == (True, unusable)
 
 
 class Scaled(tf.Module):
     """Predicts a constant for each hour."""
 
-    def __init__(self, per_hour: list[float], feature: str):
+    def __init__(self, per_hour: list[float], feature: str = "hour"):
         super().__init__()
         self.per_hour, self.feature = tf.constant(per_hour), feature
 
@@ -251,17 +240,6 @@ def write_model(folder, module: Scaled, **signatures) -> standard_artifacts.Mode
     return model
 
 
-def write_examples(file, rows: list[dict]) -> None:
-    with tf.io.TFRecordWriter(str(file)) as writer:
-        for row in rows:
-            features = {}
-            for name, value in row.items():
-                values = value if isinstance(value, list) else [value]
-                kind = {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(values[0])]
-                features[name] = tf.train.Feature(**{kind: {"value": values}})
-            writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-
-
 def run_executor(place, examples, eval_config, **models):
     """Runs the executor like TFX; returns evaluation and blessing."""
     given = standard_artifacts.Examples()
@@ -275,60 +253,34 @@ def run_executor(place, examples, eval_config, **models):
     return evaluation, blessing
 
 
-@pytest.fixture(scope="module")
-def evaluate(tmp_path_factory):
-    """Evaluates a model on ten examples with label 0.5 and hour 0 or 1."""
-    folder = tmp_path_factory.mktemp("evaluator")
-    (folder / "Split-eval").mkdir()
-    rows = [{"y": 0.5, "w": 1.0 + number, "hour": number % 2} for number in range(10)]
-    write_examples(folder / "Split-eval" / "examples", rows)
-
-    def run(
-        metric: Metric, new: list[float], baseline: list[float] | None = None, feature: str = "hour", again: bool = False
-    ):
-        place = tmp_path_factory.mktemp("evaluation")
-        models = {"model": write_model(place / "new", Scaled(new, "hour"))}
-        if baseline is not None:
-            models["baseline_model"] = write_model(place / "baseline", Scaled(baseline, feature))
-        if again:  # the run after one that has blessed the model
-            models["baseline_model"] = models["model"]
-        eval_config = config(metric)
-        eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
-        evaluation, blessing = run_executor(place, folder, eval_config, **models)
-        (name,) = os.listdir(blessing.uri)
-        assert name == ("BLESSED" if blessing.get_int_custom_property("blessed") else "NOT_BLESSED")
-        found = tfma.load_validation_result(evaluation.uri)
-        assert found.validation_ok == (name == "BLESSED")
-        return name, failed_on(found), blessing.get_string_custom_property(executor.UNUSABLE_BASELINE)
-
-    return run
-
-
 @pytest.mark.e2e
-def test_evaluated_models_are_blessed_or_not(evaluate, caplog):
-    assert evaluate(NO_WORSE, [NAN, NAN], [0.5, 0.5]) == ("NOT_BLESSED", ["", "hour=0", "hour=1"], "")
-    assert f"{LOSS} meets no threshold: The metric is missing or not finite" in caplog.text
-    caplog.clear()
-    reason = f"its {LOSS} is not finite"
-    assert evaluate(NO_WORSE, [0.6, 0.6], [NAN, NAN]) == ("BLESSED", [], reason)
-    assert "meets no threshold" not in caplog.text
-    assert f"The latest blessed model is not compared with: {reason}" in caplog.text
-
-
-@pytest.mark.e2e
-def test_baseline_that_cannot_read_the_examples_is_ignored(evaluate, caplog):
-    name, failed, reason = evaluate(NO_WORSE, [0.6, 0.6], [0.5, 0.5], feature="removed")
-    assert (name, failed) == ("BLESSED", [])
-    assert "cannot read these examples: Feature: removed (data type: int64) is required" in reason
-    assert f"The latest blessed model is not compared with: {reason}" in caplog.text
-
-
-@pytest.mark.e2e
-def test_blessed_model_that_was_not_pushed_is_blessed_again(evaluate):
-    """No model is better than itself."""
-    better = Metric(change=Change(absolute=-0.001, higher_is_better=False))
-    reason = "it is the new model itself, which was blessed before"
-    assert evaluate(better, [0.6, 0.6], again=True) == ("BLESSED", [], reason)
+@pytest.mark.parametrize(
+    ("metric", "new", "baseline", "failed", "reason"),
+    [
+        (NO_WORSE, [NAN, NAN], [[0.5, 0.5]], ["", "hour=0", "hour=1"], ""),
+        (NO_WORSE, [0.6, 0.6], [[NAN, NAN]], [], f"its {LOSS} is not finite"),
+        (NO_WORSE, [0.6, 0.6], [[0.5, 0.5], "gone"], [], "cannot read these examples: Feature: gone (data type"),
+        (LESS, [0.6, 0.6], None, [], "it is the new model itself, which was blessed before"),
+    ],
+)
+def test_evaluated_models_are_blessed_or_not(tmp_path, caplog, metric, new, baseline, failed, reason):
+    """Without a baseline, a model is compared with itself, and is not better."""
+    (tmp_path / "Split-eval").mkdir()
+    rows = [make_example(y=0.5, w=1.0 + number, hour=number % 2) for number in range(10)]
+    write_examples(tmp_path / "Split-eval" / "examples", rows)
+    model = write_model(tmp_path / "new", Scaled(new))
+    other = write_model(tmp_path / "baseline", Scaled(*baseline)) if baseline else model
+    eval_config = config(metric)
+    eval_config.model_specs[0].MergeFrom(tfma.ModelSpec(signature_name="serving_default", example_weight_key="w"))
+    evaluation, blessing = run_executor(tmp_path, tmp_path, eval_config, model=model, baseline_model=other)
+    found = tfma.load_validation_result(evaluation.uri)
+    assert (failed_on(found), found.validation_ok) == (failed, not failed)
+    assert os.listdir(blessing.uri) == ["NOT_BLESSED" if failed else "BLESSED"]
+    assert blessing.get_int_custom_property("blessed") == found.validation_ok
+    unusable = blessing.get_string_custom_property(executor.UNUSABLE_BASELINE)
+    assert reason in unusable if reason else unusable == ""
+    assert (f"{LOSS} meets no threshold: The metric is missing or not finite" in caplog.text) == bool(failed)
+    assert (f"The latest blessed model is not compared with: {unusable}" in caplog.text) == bool(reason)
 
 
 class Companies(Scaled):
@@ -345,9 +297,9 @@ class Companies(Scaled):
 @pytest.mark.e2e
 def test_slices_have_texts_in_place_of_ids(tmp_path):
     (tmp_path / "Split-eval").mkdir()
-    rows = [{"y": 0.5, "hour": number % 2, "company": b"Yellow" if number < 2 else b"Blue"} for number in range(6)]
+    rows = [make_example(y=0.5, hour=number % 2, company="Yellow" if number < 2 else "Blue") for number in range(6)]
     write_examples(tmp_path / "Split-eval" / "examples", rows)
-    module = Companies([0.5, 0.5], "hour")
+    module = Companies([0.5, 0.5])
     models = {name: write_model(tmp_path / name, module, transform_features=module.transform) for name in ("model", "other")}
     eval_config = config(NO_WORSE)
     spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["transform_features"])
@@ -365,7 +317,7 @@ def test_slices_have_texts_in_place_of_ids(tmp_path):
 @pytest.mark.e2e
 def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
     rows = [(0, [0.6, 0.3, 0.1]), (1, [0.2, 0.7, 0.1]), (2, [0.5, 0.1, 0.4]), (1, [0.5, 0.4, 0.1])]
-    write_examples(tmp_path / "examples", [{"y": label, "p": probabilities} for label, probabilities in rows])
+    write_examples(tmp_path / "examples", [make_example(y=label, p=probabilities) for label, probabilities in rows])
     cases = {  # name -> config, value, whether the bound is below the value
         "ExampleCount": ({}, 4.0, True),
         "Precision": ({"class_id": 0, "thresholds": 0.45}, 1 / 3, True),

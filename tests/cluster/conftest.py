@@ -19,8 +19,8 @@ from kubernetes import client
 from launching import Launch
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
+from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
 
 
 @pytest.fixture(scope="session")

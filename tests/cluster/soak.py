@@ -45,8 +45,7 @@ from kubeflow_pipelines import Step
 from pod_faults import RunningTraining, cut_network, delete_controller, evict, stop
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
 
 EVERY = 40  # training steps between two saves
 HEARTBEAT_SECONDS = 10

@@ -4,8 +4,7 @@ import threading
 import time
 from typing import Any
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
 from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, follow
 from tfx_distribute.components.launchers.restarts import Restarts
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from kubernetes import client
 from real_cluster import Document, Namespace, make_pod, wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JobKind
 
 ON_NODE = """
 import ctypes, errno, fcntl, glob, os, signal, socket, struct, sys, time

@@ -7,9 +7,7 @@ import pytest
 from kubernetes import client
 from pod_settings import DISTRIBUTIONS, SETTINGS
 
-from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
-from tfx_distribute.components.launchers.kubernetes.pod_template import Step
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, TASK_INDEX, Step
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of

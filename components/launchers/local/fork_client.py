@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.fork_client import ForkClient, import_path
-from tfx_distribute.components.launchers.local import log_tail, loopback
+from tfx_distribute.components.launchers.local import loopback
+from tfx_distribute.components.launchers.local.process import last_lines
 from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -58,8 +59,7 @@ class ForkServer(ForkClient):
     def check(self) -> None:
         """Raises a TrainingError if the server has ended."""
         if self.has_ended:
-            lines = log_tail.last_lines(self.log)
-            raise TrainingError("\n".join(["the process that starts training processes ended:", *lines]))
+            raise TrainingError("\n".join(["the process that starts training processes ended:", *last_lines(self.log)]))
 
     def start(
         self, job: Path, log: Path, environment: dict[str, str], imports_tensorflow: bool = False

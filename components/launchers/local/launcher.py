@@ -23,9 +23,9 @@ from absl import logging
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, State, Training, follow
-from tfx_distribute.components.launchers.local import gpus, log_tail, loopback
+from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.components.launchers.local.process import Process
+from tfx_distribute.components.launchers.local.process import Process, last_lines
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -305,7 +305,7 @@ class LocalLauncher(Launcher[Any]):
         # Of a `run_fn`, nothing is known but what it prints.
         if chief.progress and chief.progress.phase == "run_fn" and now - self._shown_at >= REPORT_SECONDS:
             self._shown_at = now
-            if lines := log_tail.last_lines(chief.log):
+            if lines := last_lines(chief.log):
                 line = _COLORS.sub("", lines[-1]).strip()[:_MAX_LENGTH]
                 tell(CHIEF_TASK, replace(chief.progress, activity=line))
 

@@ -45,13 +45,13 @@ def restricted(namespace):
     return labelled(namespace, **{"pod-security.kubernetes.io/enforce": "restricted"})
 
 
-def check_ends_at_once(launch, namespace, caplog, *words):
+def check_ends_at_once(launch, caplog, *words):
     """Checks that what only a person can mend ends the training, and is said once."""
     error = launch.wait(60)
     assert isinstance(error, TrainingError)
     assert all(word in str(error) for word in words), error
     assert caplog.text.count(words[0]) <= 1
-    wait_until(lambda: launch.name not in [job["metadata"]["name"] for job in namespace.jobs(launch.kind)])
+    wait_until(lambda: not launch.job)
 
 
 # What no waiting mends.
@@ -60,18 +60,18 @@ def check_ends_at_once(launch, namespace, caplog, *words):
 def test_a_quota_that_counts_what_nobody_has_written(start, namespace, caplog):
     with quota(namespace, **{"limits.memory": "8Gi"}):
         words = ("failed quota: small: must specify limits.memory", "write cpu and memory")
-        check_ends_at_once(start(), namespace, caplog, *words)
+        check_ends_at_once(start(), caplog, *words)
 
 
-def test_an_unknown_service_account(start, namespace, caplog):
+def test_an_unknown_service_account(start, caplog):
     words = ('serviceaccount "nobody" not found', "targets.kubeflow.service_account")
-    check_ends_at_once(start(service_account="nobody"), namespace, caplog, *words)
+    check_ends_at_once(start(service_account="nobody"), caplog, *words)
 
 
 def test_a_restricted_namespace_refuses_root(start, namespace, caplog):
     with restricted(namespace):
         launch = start(security_context=SecurityContext(run_as_non_root=False))
-        check_ends_at_once(launch, namespace, caplog, 'violates PodSecurity "restricted', "security_context")
+        check_ends_at_once(launch, caplog, 'violates PodSecurity "restricted', "security_context")
 
 
 # What may pass.
@@ -79,7 +79,7 @@ def test_a_restricted_namespace_refuses_root(start, namespace, caplog):
 
 def test_a_quota_for_one_of_two_pods(start, namespace):
     with quota(namespace, pods="1"):
-        error = start("sleep 300", workers=2, options={"start_seconds": 8.0}).wait()
+        error = start("sleep 300", workers=2, start_seconds=8.0).wait()
     assert isinstance(error, NoRoomError)
     assert "exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1; ask for smaller" in str(error)
 
@@ -111,7 +111,7 @@ def test_a_restricted_namespace_admits_our_pods(start, namespace):
     ids=["image", "secret", "claim"],
 )
 def test_a_pod_that_cannot_start(start, caplog, settings, words):
-    error = start(**settings, options={"start_seconds": 30.0}).wait()
+    error = start(**settings, start_seconds=30.0).wait()
     assert isinstance(error, NoRoomError)
     assert "has not started within 30 s" in str(error)
     assert all(word in caplog.text for word in words), caplog.text

@@ -7,7 +7,7 @@ namespace as it was.
 import json
 
 import pytest
-from file_jobs import JOB
+from cluster_jobs import JOB
 from real_cluster import CLAIM
 
 from tfx_distribute.pipelines.targets.kubeflow.settings import Volume

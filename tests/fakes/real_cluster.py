@@ -115,11 +115,6 @@ class Namespace:
         with contextlib.suppress(ApiException):  # the cluster may have no such kind
             self.custom.delete_collection_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural)
 
-    def suspend_job(self, kind: JobKind, name: str, value: bool) -> None:
-        policy = {"suspend": value}
-        body = {"spec": policy if kind.title == "JobSet" else {"runPolicy": policy}}
-        self.custom.patch_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name, body)
-
     def execute(self, pod: str, words: list[str]) -> str:
         """Runs a command in a pod that runs; returns its output."""
         # Not the shared client: `stream` replaces its way to send requests.

@@ -140,22 +140,6 @@ def test_each_warning_is_said_once(api, caplog):
     assert launch.wait() is None
 
 
-def test_the_start_deadline_ends_with_the_last_words(api):
-    launch = start(api, start_seconds=1.0)
-    warn(
-        api,
-        "FailedCreatePod",
-        'Error creating: pods "x" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1',
-    )
-    error = str(launch.wait())
-    assert error.startswith(
-        "the training has not started within 1 s (start_timeout_seconds): TFJob digits-1: FailedCreatePod"
-    )
-    assert "exceeded quota" in error
-    assert "have the quota of the namespace raised" in error
-    assert not exists(api)
-
-
 def test_what_no_waiting_ends_is_final_at_once(api):
     launch = start(api)
     warn(api, "FailedCreatePod", 'Error creating: pods "x" is forbidden: serviceaccount "x" not found')

@@ -1,10 +1,10 @@
 """Injects random faults into trainings on a cluster, and shows the results.
 
-    python tests/cluster/soak.py [--faults N] [--seed N] [--at-once N] [--training KIND]
-                                 [--kinds KIND ...]
+    python tests/cluster/soak.py [--faults N] [--seed N]
 
-Each training is a run of the digits whose Trainer starts pods, on two workers or with a
-parameter server. While it trains, something happens once:
+Each training is a run of the digits whose Trainer starts a JobSet, on two workers or
+with a parameter server; there are two at a time. While it trains, something happens
+once:
 
 * delete, evict: to a pod of the training
 * stop: all processes of such a pod are stopped, for longer than a heartbeat may take
@@ -23,14 +23,13 @@ import argparse
 import itertools
 import json
 import os
-import queue
 import random
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,11 +44,12 @@ from kubeflow_pipelines import Step
 from pod_faults import RunningTraining, cut_network, delete_controller, evict, stop
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 
 EVERY = 40  # training steps between two saves
 HEARTBEAT_SECONDS = 10
-KINDS = ("delete", "evict", "stop", "network", "step", "controller")
+KIND = JOB_KINDS["jobset"]
+FAULTS = ("delete", "evict", "stop", "network", "step", "controller")
 STRATEGIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "multi_worker_mirrored": ({**TWO_WORKERS, "epochs": 40}, ("chief", "worker")),
     "parameter_server": (
@@ -67,7 +67,7 @@ class Fault:
     Attributes:
       number: Number of the training, which is its seed.
       strategy: Its strategy.
-      kind: One of `KINDS`.
+      kind: One of `FAULTS`.
       target: Role of the pod that is struck: also `step` and `controller`.
       progress: Part of the training after which it happens.
       seconds: How long it takes, for those that end by themselves.
@@ -128,15 +128,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=30, help="trainings that are struck")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6, help="of what strikes where and when")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of faults")
-    parser.add_argument("--at-once", type=int, default=2, help="trainings at the same time")
-    parser.add_argument("--training", choices=JOB_KINDS, default="jobset", help="kind of job that runs the pods")
     options = parser.parse_args()
-    faults = draw(options.faults, options.kinds, options.seed)
-    waiting: queue.SimpleQueue[Fault] = queue.SimpleQueue()
-    for fault in faults:
-        waiting.put(fault)
-    outcomes: list[tuple[Fault, str]] = []
+    faults = draw(options.faults, options.seed)
     image = os.environ.get("IMAGE", "registry.example.com/team/digits:1")
     storage_class = os.environ.get("STORAGE_CLASS", "")
     print(f"{options.faults} faults, seed {options.seed}\n")
@@ -145,42 +138,32 @@ def main() -> int:
         real_cluster.namespace(real_cluster.connect(), image, Path(folder), storage_class) as namespace,
         install(namespace, Path(folder) / "digits") as installation,
     ):
-        expected = {
-            name: train_undisturbed(installation, options.training, name) for name in {fault.strategy for fault in faults}
-        }
+        expected = {name: train_undisturbed(installation, name) for name in {fault.strategy for fault in faults}}
         print(
             f"{'strategy':22} {'fault':<13} {'pod':<10} {'step':>5} {'went on after':>14} {'lost':>5} {'chiefs':>7} "
             f"{'seconds':>8}  outcome",
             flush=True,
         )
 
-        def work() -> None:
+        def strike_one(fault: Fault) -> str:
             with installation.beside() as own:
-                while True:
-                    try:
-                        fault = waiting.get_nowait()
-                    except queue.Empty:
-                        return
-                    outcomes.append((fault, train(own, options.training, fault, expected[fault.strategy])))
+                return train(own, fault, expected[fault.strategy])
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(options.at_once)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(2) as threads:
+            outcomes = list(threads.map(strike_one, faults))
         wrong = find_leftovers(installation, len(faults) + len(expected))
-    failed = Counter(fault.kind for fault, outcome in outcomes if outcome)
+    failed = Counter(fault.kind for fault, outcome in zip(faults, outcomes, strict=True) if outcome)
     print()
     for name, count in sorted(Counter(fault.kind for fault in faults).items()):
         print(f"{name:<9} {count - failed[name]} of {count} ended as if undisturbed")
     print("\n".join(["", *wrong]) if wrong else "nothing is left")
-    return 1 if wrong or failed or len(outcomes) < len(faults) else 0
+    return 1 if wrong or failed else 0
 
 
-def draw(count: int, kinds: Sequence[str], seed: int) -> list[Fault]:
+def draw(count: int, seed: int) -> list[Fault]:
     """Returns random faults, about as many of each kind."""
     choose = random.Random(seed)  # noqa: S311 (no secret)
-    drawn = [kinds[number % len(kinds)] for number in range(count)]
+    drawn = [FAULTS[number % len(FAULTS)] for number in range(count)]
     choose.shuffle(drawn)
     faults = []
     for number, kind in enumerate(drawn, start=1):
@@ -192,10 +175,10 @@ def draw(count: int, kinds: Sequence[str], seed: int) -> list[Fault]:
     return faults
 
 
-def train_undisturbed(installation: Installation, training: str, strategy: str) -> int:
+def train_undisturbed(installation: Installation, strategy: str) -> int:
     """Trains without a fault; returns the number of training steps."""
     began = time.monotonic()
-    run = installation.run(training, "evaluate", **parameters(strategy), seed=0)
+    run = installation.run(KIND.name, "evaluate", **parameters(strategy), seed=0)
     steps = int(model(run)["train_steps"])
     print(f"{strategy}, undisturbed: {steps} training steps, {time.monotonic() - began:.0f} s", flush=True)
     return steps
@@ -210,9 +193,9 @@ def parameters(strategy: str) -> dict[str, Any]:
     }
 
 
-def train(installation: Installation, training: str, fault: Fault, expected_steps: int) -> str:
+def train(installation: Installation, fault: Fault, expected_steps: int) -> str:
     """Trains with a fault; returns what went wrong, and prints it."""
-    began, wrong, kind = time.monotonic(), [], JOB_KINDS[training]
+    began, wrong = time.monotonic(), []
     struck_at: list[int] = []
     logs: list[ChiefLog] = []
     pods: list[str] = []
@@ -221,7 +204,7 @@ def train(installation: Installation, training: str, fault: Fault, expected_step
         if step.name != "Trainer":
             return
         pods.append(pod)
-        running = RunningTraining(installation.namespace, kind, pod)
+        running = RunningTraining(installation.namespace, KIND, pod)
         if logs:  # the step's second pod
             logs[0].training = running
             return
@@ -233,7 +216,7 @@ def train(installation: Installation, training: str, fault: Fault, expected_step
 
     try:
         run = installation.run_and_strike(
-            training, "evaluate", strike=strike_trainer, **parameters(fault.strategy), seed=fault.number
+            KIND.name, "evaluate", strike=strike_trainer, **parameters(fault.strategy), seed=fault.number
         )
         if (steps := int(model(run)["train_steps"])) != expected_steps:
             wrong.append(f"{steps} steps instead of {expected_steps}")
@@ -249,7 +232,7 @@ def train(installation: Installation, training: str, fault: Fault, expected_step
         wrong.append("was not struck")
     if lost > EVERY:
         wrong.append(f"too many steps lost: {attempts}")
-    wrong += find_left_in_cluster(installation, kind, pods)
+    wrong += find_left_in_cluster(installation, pods)
     went_on = ", ".join(str(first) for first, _ in attempts[1:]) or "-"
     seconds = f" {fault.seconds:.0f} s" if fault.kind in ("stop", "network") else ""
     print(
@@ -264,7 +247,7 @@ def train(installation: Installation, training: str, fault: Fault, expected_step
 def strike(training: RunningTraining, fault: Fault) -> None:
     namespace = training.namespace
     if fault.kind == "controller":
-        delete_controller(namespace, training.kind)
+        delete_controller(namespace)
         return
     pod = namespace.pod(training.step) if fault.target == "step" else training.running(fault.target)
     if fault.kind in ("delete", "step"):
@@ -277,9 +260,9 @@ def strike(training: RunningTraining, fault: Fault) -> None:
         cut_network(namespace, pod, fault.seconds)
 
 
-def find_left_in_cluster(installation: Installation, kind: JobKind, pods: list[str]) -> list[str]:
+def find_left_in_cluster(installation: Installation, pods: list[str]) -> list[str]:
     """Returns what a run leaves in the cluster when it is deleted."""
-    trainings = [RunningTraining(installation.namespace, kind, pod) for pod in pods]
+    trainings = [RunningTraining(installation.namespace, KIND, pod) for pod in pods]
     names = [job["metadata"]["name"] for training in trainings for job in training.jobs()]
     wrong = [] if len(names) == 1 else [f"the step owns {len(names)} jobs"]
     for pod in pods:
@@ -288,7 +271,7 @@ def find_left_in_cluster(installation: Installation, kind: JobKind, pods: list[s
     def left() -> list[str]:
         return [
             *(job["metadata"]["name"] for training in trainings for job in training.jobs()),
-            *(pod.metadata.name for name in names for pod in installation.namespace.pods(**{kind.name_label: name})),
+            *(pod.metadata.name for name in names for pod in installation.namespace.pods(**{KIND.name_label: name})),
         ]
 
     try:

@@ -167,11 +167,10 @@ def cut_network(namespace: Namespace, pod: client.V1Pod, seconds: float) -> None
     _on_node(namespace, ["cut", pod.metadata.uid, str(seconds)], seconds)
 
 
-def delete_controller(namespace: Namespace, kind: JobKind) -> None:
-    """Deletes the pods of the controller; their deployment makes new ones."""
-    core, where = namespace.core, {"tfjob": "kubeflow", "jobset": "jobset-system"}[kind.name]
-    labels = "control-plane in (controller-manager, kubeflow-training-operator)"
-    for pod in core.list_namespaced_pod(where, label_selector=labels).items:
+def delete_controller(namespace: Namespace) -> None:
+    """Deletes the pods of JobSet's controller; their deployment makes new ones."""
+    core, where = namespace.core, "jobset-system"
+    for pod in core.list_namespaced_pod(where, label_selector="control-plane=controller-manager").items:
         core.delete_namespaced_pod(pod.metadata.name, where)
 
 

@@ -130,8 +130,11 @@ def launch(job: TrainingJob, work_dir: str, is_stopped: Callable[[], bool] = lam
         if server is None or server.keras_version != keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", keras_version))
         exposure = server.wait_ready()
-        if len(tasks_of(job.distribution)) > 1:  # a single process has no server
-            _warn_if(loopback.describe(exposure))
+        # A single process has no server.
+        warning = loopback.describe(exposure) if len(tasks_of(job.distribution)) > 1 else ""
+        if warning:
+            logging.warning(warning)
+            _report(warning)
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir), _report)
         launcher = LocalLauncher(replace(current_settings(), log_dir=log_dir, server=server), job, restarts)
@@ -190,7 +193,6 @@ class LocalLauncher(Launcher[Any]):
                     # Set in any case: this process may have one of another cluster.
                     TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}",
                 },
-                job_file.parent,
                 self.settings.log_dir,
                 is_server(distribution, task),
                 # It alone may load the driver of TPUs, and the server has not.
@@ -327,13 +329,6 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
             probe.bind(("127.0.0.1", 0))
             addresses.append(f"127.0.0.1:{probe.getsockname()[1]}")
     return Cluster.of(roles, addresses)
-
-
-def _warn_if(message: str) -> None:
-    """Logs and reports a warning, unless it is empty."""
-    if message:
-        logging.warning(message)
-        _report(message)
 
 
 def _report(message: str) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Mapping
 from concurrent import futures
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ class Process:
     """One process of the cluster.
 
     Attributes:
-      work_dir: Folder that it writes its reports to.
+      job_file: The job's document, in the folder that it writes its reports to.
       is_server: True if it runs for as long as the coordinator does, and is ended then.
       imports_tensorflow: As in `ForkServer.start`.
       end: Its exit code, once it is started.
@@ -48,7 +48,6 @@ class Process:
     task: ClusterTask
     job_file: Path
     environment: Mapping[str, str]
-    work_dir: Path
     log_dir: Path
     is_server: bool = False
     imports_tensorflow: bool = False
@@ -56,9 +55,9 @@ class Process:
     status: int | None = None
     silent_seconds: float = 0.0
     progress: Progress | None = None
-    _bytes_read: int = field(default=0)  # of its reports
-    _last_sign: int = field(default=0)
-    _last_sign_at: float = field(default=0.0)
+    _bytes_read: int = 0  # of its reports
+    _last_sign: int = 0
+    _last_sign_at: float = 0.0
 
     @property
     def log(self) -> Path:
@@ -67,11 +66,11 @@ class Process:
 
     @property
     def _progress_file(self) -> Path:
-        return self.work_dir / f"{self.task.file_name}.progress"
+        return self.job_file.with_name(f"{self.task.file_name}.progress")
 
     @property
     def _error_file(self) -> Path:
-        return self.work_dir / f"{self.task.file_name}.error"
+        return self.job_file.with_name(f"{self.task.file_name}.error")
 
     def start(self, server: "ForkServer") -> None:
         """Starts it, for the first time or again."""

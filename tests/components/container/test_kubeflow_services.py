@@ -1,7 +1,6 @@
 """Tests how steps reach the services of Kubeflow Pipelines."""
 
 import ipaddress
-import socket
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 from cryptography import x509
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
+from running import free_port
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.container import kubeflow_services
@@ -62,11 +62,6 @@ def test_the_store_may_answer_with_more_than_four_mebibytes(service):
         service.record("system.ClassificationMetrics", artifact, contexts)
     record(service, "s3://b/1")
     assert find(service.address) == ["s3://b/1"]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def test_a_store_that_does_not_answer(monkeypatch):

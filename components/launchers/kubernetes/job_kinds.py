@@ -16,7 +16,6 @@ from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     PARAMETER_SERVER,
@@ -124,11 +123,7 @@ class JobKind(abc.ABC):
         """Makes the manifest of a job, as JSON values.
 
         `step` is the one that starts it; None outside of a cluster.
-
-        Raises:
-          ConfigurationError: Kubernetes cannot run this distribution.
         """
-        strategy_table.check_all_reduce(training.distribution, "Kubeflow")
         roles = replicas_of_roles(training.distribution)
         templates = {role: _complete_pod_template(role, training, settings, step) for role in roles}
         metadata: Document = {"name": training.name, "labels": dict(settings.labels)}

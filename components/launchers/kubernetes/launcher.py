@@ -249,8 +249,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             # What Python prints last says whether it could start.
             remedies = (reasons.find_remedy(words) for words in (end.how, *end.last_lines[-1:]))
             lines += list(filter(None, remedies))[:1]
-        if not ends and self._log.last_lines:  # the controller has removed the pods already
-            lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
         return "\n".join(lines)
 
 

@@ -1,6 +1,5 @@
 """Reads what the pods of a training report and print."""
 
-import collections
 import contextlib
 import time
 from dataclasses import dataclass
@@ -90,16 +89,12 @@ def _was_removed(pod: "client.V1Pod", end: "client.V1ContainerStateTerminated") 
 
 
 class ChiefLog:
-    """The log of the chief's pod, and then of those that take its place.
-
-    `last_lines` are the last that were passed on, without reports of progress.
-    """
+    """The log of the chief's pod, and then of those that take its place."""
 
     def __init__(self) -> None:
         # Pod's uid -> when it was read, by our clock, and the time of its last line.
         self._read: dict[str, tuple[float, str]] = {}
         self._progress_log = ProgressLog()
-        self.last_lines: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
 
     def read(self, jobs: "JobClient", pod: "client.V1Pod") -> None:
         """Passes on the lines that are new."""
@@ -118,6 +113,5 @@ class ChiefLog:
                 with contextlib.suppress(ValueError):
                     self._progress_log(CHIEF_TASK, Progress.from_json(text))
                     continue
-            self.last_lines.append(text)
             logging.info("%s: %s", CHIEF_TASK, text)
         self._read[uid] = (now, last_time)

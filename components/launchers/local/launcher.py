@@ -29,7 +29,6 @@ from tfx_distribute.components.launchers.local.process import Process, last_line
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     TF_CONFIG,
@@ -117,7 +116,6 @@ def launch(job: TrainingJob, work_dir: str, is_stopped: Callable[[], bool] = lam
         connect to each other.
       TrainingError: A training process failed; the message has its last lines.
     """
-    strategy_table.check_all_reduce(job.distribution, "this machine")
     log_dir = current_settings().log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file, result_file = Path(work_dir) / "job.json", Path(job.outputs.result_file)

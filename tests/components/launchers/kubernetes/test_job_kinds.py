@@ -9,7 +9,6 @@ from kubernetes import client
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, TASK_INDEX, Step
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -61,13 +60,6 @@ def test_tfjob_of_each_strategy(strategy, expected):
 def test_queue(kind):
     manifest = make(kind, Distribution(), replace(SETTINGS, queue="team-a"))
     assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
-
-
-def test_reduction_servers_need_vertex_ai():
-    with pytest.raises(
-        ConfigurationError, match="reduction_server is Vertex AI's, and Kubeflow has none; write all_reduce=nccl"
-    ):
-        make("jobset", Distribution("multi_worker_mirrored", num_workers=2, all_reduce="reduction_server"))
 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTIONS)

@@ -4,8 +4,7 @@ import threading
 from typing import Any
 
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
-from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, follow
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, Restarts, follow
 
 
 def pod_templates(manifest: Request) -> list[dict[str, Any]]:

@@ -13,9 +13,8 @@ from programs import Programs
 from running import is_running
 
 from tfx_distribute.components.launchers import registry
-from tfx_distribute.components.launchers.launcher import Launcher, Training
+from tfx_distribute.components.launchers.launcher import Launcher, Restarts, Training
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
-from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingJob, TrainingOptions, UserModule
 
 # The line of `acts` whose number is that of this start, or the last.

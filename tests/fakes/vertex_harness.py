@@ -11,8 +11,7 @@ from process_harnesses import ProcessHarness
 from vertex_api import VertexApi
 from vertex_pools import Options
 
-from tfx_distribute.components.launchers.launcher import Launcher
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.launcher import Launcher, Restarts
 from tfx_distribute.components.launchers.vertex.launcher import VertexLauncher, VertexTrainingSettings
 
 POOL = {"machine_spec": {"machine_type": "n1-standard-4"}, "container_spec": {"image_uri": "image"}}

@@ -22,12 +22,20 @@ from typing import Any
 from absl import logging
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, State, Training, follow
+from tfx_distribute.components.launchers.launcher import (
+    Failure,
+    Launcher,
+    Limits,
+    Request,
+    Restarts,
+    State,
+    Training,
+    follow,
+)
 from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.local.process import Process, last_lines
 from tfx_distribute.components.launchers.progress_log import ProgressLog
-from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,

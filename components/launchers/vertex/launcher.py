@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from absl import logging
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings, Request, State, Training
-from tfx_distribute.components.launchers.restarts import Failure
+from tfx_distribute.components.launchers.launcher import Failure, Launcher, LauncherSettings, Request, State, Training
 from tfx_distribute.trainer_module.job import strategy_info
 from tfx_distribute.trainer_module.job.cluster import (
     ERROR_FILE_VARIABLE,

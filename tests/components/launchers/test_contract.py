@@ -23,8 +23,7 @@ from running import wait_until
 from vertex_harness import VertexHarness
 
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
-from tfx_distribute.components.launchers.launcher import Limits, Training, follow
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.launcher import Limits, Restarts, Training, follow
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import TrainingResult

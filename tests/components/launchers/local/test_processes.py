@@ -10,10 +10,9 @@ import pytest
 from programs import Programs
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.launcher import Training
+from tfx_distribute.components.launchers.launcher import Restarts, Training
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
 from tfx_distribute.components.launchers.local.process import LAST_LINES, last_lines
-from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     FaultTolerance,

@@ -1,14 +1,16 @@
-"""Tests what the launcher says about pods that do not start on a real cluster.
+"""Tests what the launcher says about pods that cannot start or train on a real cluster.
 
-The launcher has the permissions of docs/trainer-role.yaml. Each test
-leaves the namespace as it was.
+The launcher has the permissions of docs/trainer-role.yaml. Each test leaves the
+namespace as it was.
 """
 
 import contextlib
+import json
 import uuid
 
 import pytest
-from real_cluster import make_pod, wait_until
+from cluster_jobs import JOB
+from real_cluster import CLAIM, make_pod, wait_until
 
 from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.pipelines.targets.kubeflow.settings import Secret, SecurityContext, Volume
@@ -123,3 +125,37 @@ def test_a_secret_that_comes(start, namespace, caplog):
     wait_until(lambda: f'secret "{name}" not found' in caplog.text)
     namespace.core.create_namespaced_secret(namespace.name, {"metadata": {"name": name}, "stringData": {"a": "1"}})
     assert launch.wait() is None
+
+
+# Images and volumes that do not fit.
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (f"exec python -S -m tfx_distribute.trainer_module --job {JOB}", "No module named 'tfx_distribute'"),  # no packages
+        (["no-such-python", "-m", "tfx_distribute.trainer_module"], ""),
+    ],
+)
+def test_an_image_without_the_package_or_python(start, command, words):
+    error = start(command).wait()
+    assert isinstance(error, TrainingError)
+    assert words in str(error)
+    assert "the image lacks tfx-distribute" in str(error)
+
+
+def test_a_volume_that_is_not_shared(start):
+    error = start(None, pod={"volumes": []}).wait()
+    assert isinstance(error, TrainingError)
+    assert f"--job: {JOB} cannot be read: No such file or directory; the step that started this process wrote it" in str(
+        error
+    )
+    assert "ReadWriteMany" in str(error)
+
+
+def test_an_image_of_another_version(start, namespace):
+    words = f"mkdir -p /shared/training && echo '{json.dumps({'version': '0.0.1'})}' > {JOB}"
+    namespace.run("write-job", ["sh", "-c", words])
+    error = start(None, volumes=[Volume(claim=CLAIM, mount_path="/shared")]).wait()
+    assert isinstance(error, TrainingError)
+    assert "but the step that started it has 0.0.1; run both with the same image" in str(error)

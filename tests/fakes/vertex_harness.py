@@ -30,7 +30,7 @@ class VertexHarness(ProcessHarness):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
         super().__init__(folder, monkeypatch)
         self._acts: tuple[Act, ...] = ()
-        self._api = VertexApi(folder / "jobs", Options(worker_restarts=0, job_restarts=0, grace=0.5))
+        self._api = VertexApi(folder / "jobs", Options(grace=0.5))
         self._api.forked = _Scripts(self._script)
         self._api.__enter__()
         self._connection = self._api.connected()

@@ -18,7 +18,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 
-OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # our exit codes end a job at once
 SLEEP = "import time; time.sleep(60)"
 
 
@@ -33,7 +32,7 @@ def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
     ):
         monkeypatch.setattr(module, name, value)
     (tmp_path / "jobs").mkdir()
-    with VertexApi(tmp_path / "jobs", OPTIONS) as server, server.connected():
+    with VertexApi(tmp_path / "jobs", Options(grace=0.5)) as server, server.connected():
         yield server
 
 

@@ -162,5 +162,5 @@ def test_a_step_without_a_choice_takes_what_the_cluster_has(namespace, as_step, 
     monkeypatch.setattr(JOB_KINDS["jobset"], "version", "v0")
     assert start().startswith("TFJob ")
     monkeypatch.setattr(JOB_KINDS["tfjob"], "plural", "tfjobs-of-another-cluster")
-    with pytest.raises(ConfigurationError, match=r"has neither JobSets nor TFJobs; install JobSet "):
+    with pytest.raises(ConfigurationError, match=r"does not have JobSets .*; install JobSet "):
         start()

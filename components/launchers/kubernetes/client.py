@@ -85,7 +85,6 @@ class JobClient:
         self.is_sent = False
         self._api = api_client()
         self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
-        self._kueue_version = ""
         self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
         self._job = {"name": name, **self._resource}
 
@@ -172,13 +171,10 @@ class JobClient:
         uid = job["metadata"]["uid"]
 
         def request() -> list[dict[str, Any]]:
-            if not self._kueue_version:
-                groups = client.ApisApi(self._api).get_api_versions(_request_timeout=timeouts.REQUEST_SECONDS).groups
-                versions = (group.preferred_version.version for group in groups if group.name == _KUEUE)
-                self._kueue_version = next(versions, "v1beta1")
+            groups = client.ApisApi(self._api).get_api_versions(_request_timeout=timeouts.REQUEST_SECONDS).groups
             answer = self._custom.list_namespaced_custom_object(
                 _KUEUE,
-                self._kueue_version,
+                next((group.preferred_version.version for group in groups if group.name == _KUEUE), "v1beta1"),
                 self.namespace,
                 "workloads",
                 label_selector=f"{_JOB_UID_LABEL}={uid}",

@@ -72,12 +72,7 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
         client.load_config()
         kinds = [kind for kind in self._kinds if len(self._kinds) == 1 or client.has_kind(kind)]
-        if not kinds:
-            raise ConfigurationError(
-                f"the cluster has neither JobSets nor TFJobs; {JOB_KINDS['jobset'].install}, or write "
-                "targets.kubeflow.training: step"
-            )
-        for kind in kinds:
+        for kind in kinds or self._kinds[:1]:  # without any, the cluster refuses the preferred one
             if kind.title != request["kind"] and self._training:
                 request = kind.make_manifest(self._training, self.settings, _find_step())
             self._jobs = client.JobClient(kind, request["metadata"]["name"], _namespace())

@@ -217,10 +217,7 @@ class Restarts:
     """
 
     def __init__(
-        self,
-        max_restarts: int,
-        read_step: Callable[[], int] = int,
-        tell: Callable[[str], None] = lambda words: None,
+        self, max_restarts: int, read_step: Callable[[], int] = int, tell: Callable[[str], None] = lambda words: None
     ):
         self._max, self._read_step, self._tell = max_restarts, read_step, tell
         self._used = 0

@@ -9,6 +9,7 @@ import time
 import uuid
 
 import pytest
+from pod_faults import evict
 from real_cluster import wait_until
 
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
@@ -107,8 +108,7 @@ def test_a_pod_that_is_taken_away_is_replaced(start_job, how):
     _, worker = job.wait_for_running(2)
     name, uid, task = worker.metadata.name, worker.metadata.uid, job.kind.task_of(worker)
     if how == "evicted":
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-        job.namespace.core.create_namespaced_pod_eviction(name, job.namespace.name, eviction)
+        evict(job.namespace, name)
     else:
         job.namespace.delete_pod(name, grace_seconds=1 if how == "deleted" else 0)
     wait_until(lambda: any(job.kind.task_of(pod) == task and pod.metadata.uid != uid for pod in job.wait_for_running(2)))

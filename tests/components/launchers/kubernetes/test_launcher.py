@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from kubernetes_api import ApiServer
 from running import wait_until
 from tfjobs import (
     ALLOWED,
@@ -33,6 +34,18 @@ from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLa
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution
+
+
+@pytest.fixture
+def api(tmp_path, monkeypatch):
+    """Returns a fake that allows only what docs/trainer-role.yaml has."""
+    monkeypatch.setattr(KubernetesLauncher, "poll_seconds", 0.1)
+    for name, seconds in (("NEWS", 0.1), ("RETRY", 0.1), ("ANSWER", 8.0), ("STOP", 2.0)):
+        monkeypatch.setattr(timeouts, f"{name}_SECONDS", seconds)
+    with ApiServer(allowed=ALLOWED) as running:
+        running.write_kubeconfig(tmp_path / "kubeconfig", namespace=NAMESPACE)
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+        yield running
 
 
 def succeed(api):

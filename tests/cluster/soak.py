@@ -45,6 +45,7 @@ from pod_faults import RunningTraining, cut_network, delete_controller, evict, s
 from real_cluster import wait_until
 
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.trainer_module.reporting import history
 
 EVERY = 40  # training steps between two saves
 HEARTBEAT_SECONDS = 10
@@ -105,9 +106,9 @@ class ChiefLog:
         """Returns the first and last training step of each chief that trained."""
         attempts = []
         for _, text in sorted(self._texts.items()):
-            reports = [json.loads(line) for line in text.splitlines() if line.startswith('{"phase"') and line.endswith("}")]
-            continued = [report["message"] for report in reports if report["message"].startswith("continues after")]
-            steps = [report["step"] for report in reports if report["phase"] != "start"]
+            reports = history.parse(text.splitlines())
+            continued = [report.message for report in reports if report.message.startswith("continues after")]
+            steps = [report.step for report in reports if report.phase != "start"]
             if steps:
                 attempts.append((int(continued[0].rpartition(" ")[2]) if continued else 0, max(steps)))
         return attempts

@@ -4,7 +4,6 @@ Faults that the API server cannot inject are injected by a pod on the node, as r
 with the node's own processes in sight.
 """
 
-import json
 import uuid
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from kubernetes import client
 from real_cluster import Document, Namespace, make_pod, wait_until
 
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JobKind
+from tfx_distribute.trainer_module.reporting import history
 
 ON_NODE = """
 import ctypes, errno, fcntl, glob, os, signal, socket, struct, sys, time
@@ -138,8 +138,7 @@ def trained_steps(log: str) -> int:
     Args:
       log: What its pod has printed, with one report of progress per line.
     """
-    lines = [line for line in log.splitlines() if line.startswith('{"phase":"train"') and line.endswith("}")]
-    steps = [json.loads(line)["step"] for line in lines]
+    steps = [report.step for report in history.parse(log.splitlines()) if report.phase == "train"]
     return steps[-1] - steps[0] if steps else 0
 
 

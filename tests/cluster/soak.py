@@ -140,11 +140,6 @@ def main() -> int:
         install(namespace, Path(folder) / "digits") as installation,
     ):
         expected = {name: train_undisturbed(installation, name) for name in {fault.strategy for fault in faults}}
-        print(
-            f"{'strategy':22} {'fault':<13} {'pod':<10} {'step':>5} {'went on after':>14} {'lost':>5} {'chiefs':>7} "
-            f"{'seconds':>8}  outcome",
-            flush=True,
-        )
 
         def strike_one(fault: Fault) -> str:
             with installation.beside() as own:
@@ -232,16 +227,10 @@ def train(installation: Installation, fault: Fault, expected_steps: int) -> str:
     if not struck_at:
         wrong.append("was not struck")
     if lost > EVERY:
-        wrong.append(f"too many steps lost: {attempts}")
+        wrong.append("too many steps lost")
     wrong += find_left_in_cluster(installation, pods)
-    went_on = ", ".join(str(first) for first, _ in attempts[1:]) or "-"
-    seconds = f" {fault.seconds:.0f} s" if fault.kind in ("stop", "network") else ""
-    print(
-        f"{fault.strategy:22} {fault.kind + seconds:<13} {fault.target:<10} {struck_at[0] if struck_at else '-':>5} "
-        f"{went_on:>14} {lost:>5} {len(attempts):>7} {time.monotonic() - began:>8.1f}  "
-        f"{'; '.join(wrong) or 'as if nothing had been'}",
-        flush=True,
-    )
+    outcome = f"steps of chiefs {attempts}, {lost} lost, {time.monotonic() - began:.0f} s"
+    print(f"{fault}, struck at {struck_at}: {outcome}: {'; '.join(wrong) or 'as if nothing had been'}", flush=True)
     return "; ".join(wrong)
 
 

@@ -33,8 +33,8 @@ from tfx_distribute.components.launchers.launcher import (
     follow,
 )
 from tfx_distribute.components.launchers.local import gpus, loopback
-from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.components.launchers.local.process import Process, last_lines
+from tfx_distribute.components.launchers.local.fork_client import ForkServer, last_lines
+from tfx_distribute.components.launchers.local.process import Process
 from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import (

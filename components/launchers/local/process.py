@@ -1,33 +1,17 @@
 """Starts a process of a local training cluster, and reads what it reports."""
 
 import contextlib
-import os
 import signal
 from collections.abc import Mapping
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfx_distribute.components.launchers.launcher import Failure
+from tfx_distribute.components.launchers.local.fork_client import ForkServer, last_lines
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
-
-if TYPE_CHECKING:
-    from tfx_distribute.components.launchers.local.fork_client import ForkServer
-
-LAST_LINES = 30  # a traceback of Python 3.13 has 20
-_LAST_BYTES = 1 << 16  # of a log, in which to look for them
-
-
-def last_lines(log: Path) -> list[str]:
-    """Returns the last lines of a log of any size; [] if there is none."""
-    if not log.exists():
-        return []
-    with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
-        return file.read().decode(errors="replace").rstrip().splitlines()[-LAST_LINES:]
 
 
 @dataclass
@@ -72,7 +56,7 @@ class Process:
     def _error_file(self) -> Path:
         return self.job_file.with_name(f"{self.task.file_name}.error")
 
-    def start(self, server: "ForkServer") -> None:
+    def start(self, server: ForkServer) -> None:
         """Starts it, for the first time or again."""
         self._error_file.unlink(missing_ok=True)
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full

@@ -11,7 +11,7 @@ import pytest
 from running import children, is_running, listening, training_processes, wait_until
 
 from tfx_distribute.components.launchers.local import launcher as local_launcher
-from tfx_distribute.components.launchers.local.process import LAST_LINES
+from tfx_distribute.components.launchers.local.fork_client import LAST_LINES
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingOptions, UserModule
 

@@ -11,8 +11,8 @@ from programs import Programs
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.launcher import Restarts, Training
+from tfx_distribute.components.launchers.local.fork_client import LAST_LINES, last_lines
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
-from tfx_distribute.components.launchers.local.process import LAST_LINES, last_lines
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     FaultTolerance,

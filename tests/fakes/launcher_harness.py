@@ -62,9 +62,9 @@ class Harness(abc.ABC):
     def is_running(self) -> bool:
         """Returns True if any process of the training runs."""
 
-    @abc.abstractmethod
     def exists(self) -> bool:
         """Returns True if something of it runs, or waits to be started."""
+        return self.is_running()
 
     @abc.abstractmethod
     def close(self) -> None:

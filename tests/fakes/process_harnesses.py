@@ -40,8 +40,7 @@ class ProcessHarness(Harness):
     }
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
-        self._folder, self._monkeypatch = folder, monkeypatch
-        self._pids, self._script = folder / "pids", folder / "script"
+        self._folder, self._pids, self._script = folder, folder / "pids", folder / "script"
         self._pids.touch()
         self._script.write_text(SCRIPT.format(folder=folder))
         self._script.chmod(0o700)
@@ -55,9 +54,6 @@ class ProcessHarness(Harness):
 
     def is_running(self) -> bool:
         return any(is_running(int(pid)) for pid in self._pids.read_text().split())
-
-    def exists(self) -> bool:
-        return self.is_running()
 
     def close(self) -> None:
         for pid in self._pids.read_text().split():

@@ -26,7 +26,6 @@ import os
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +42,7 @@ from digits_on_cluster import SERVING, TRAINING, TWO_WORKERS, Installation, inst
 from kubeflow_pipelines import Step
 from pod_faults import RunningTraining, cut_network, delete_controller, evict, stop
 from real_cluster import wait_until
+from step_pods import LogKeeper
 
 from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 from tfx_distribute.trainer_module.reporting import history
@@ -80,49 +80,6 @@ class Fault:
     target: str
     progress: float
     seconds: float
-
-
-class ChiefLog:
-    """Keeps what the chiefs of a training print, in a thread.
-
-    A pod that is deleted takes its log along.
-
-    Args:
-      training: The training.
-    """
-
-    def __init__(self, training: RunningTraining):
-        self.training = training
-        self._texts: dict[tuple[Any, str], str] = {}  # time of creation and uid of a pod -> its log
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def attempts(self) -> list[tuple[int, int]]:
-        """Returns the first and last training step of each chief that trained."""
-        attempts = []
-        for _, text in sorted(self._texts.items()):
-            reports = history.parse(text.splitlines())
-            continued = [report.message for report in reports if report.message.startswith("continues after")]
-            steps = [report.step for report in reports if report.phase != "start"]
-            if steps:
-                attempts.append((int(continued[0].rpartition(" ")[2]) if continued else 0, max(steps)))
-        return attempts
-
-    def _run(self) -> None:
-        while not self._ended.wait(0.5):
-            try:
-                for pod in self.training.pods("chief"):
-                    text = self.training.namespace.log(pod.metadata.name)
-                    key = (pod.metadata.creation_timestamp, pod.metadata.uid)
-                    if len(text) > len(self._texts.get(key, "")):
-                        self._texts[key] = text
-            except Exception as error:  # the next look may succeed
-                print(f"the chief's log cannot be read: {error}", file=sys.stderr)
 
 
 def main() -> int:
@@ -191,38 +148,38 @@ def parameters(strategy: str) -> dict[str, Any]:
 
 def train(installation: Installation, fault: Fault, expected_steps: int) -> str:
     """Trains with a fault; returns what went wrong, and prints it."""
-    began, wrong = time.monotonic(), []
+    began, wrong, namespace = time.monotonic(), [], installation.namespace
     struck_at: list[int] = []
-    logs: list[ChiefLog] = []
-    pods: list[str] = []
+    pods: list[str] = []  # of the step, which has a second one after a fault
+
+    def find_chiefs() -> list[str]:
+        return [pod.metadata.name for step in pods[-1:] for pod in RunningTraining(namespace, KIND, step).pods("chief")]
+
+    log = LogKeeper(namespace, find_chiefs)
 
     def strike_trainer(step: Step, pod: str) -> None:
         if step.name != "Trainer":
             return
         pods.append(pod)
-        running = RunningTraining(installation.namespace, KIND, pod)
-        if logs:  # the step's second pod
-            logs[0].training = running
+        if len(pods) > 1:
             return
-        logs.append(ChiefLog(running))
         after = int(fault.progress * expected_steps)
-        wait_until(lambda: any(last >= after for _, last in logs[0].attempts()), 400)
-        struck_at.append(logs[0].attempts()[-1][1])
-        strike(running, fault)
+        wait_until(lambda: any(last >= after for _, last in find_attempts(log)), 400)
+        struck_at.append(find_attempts(log)[-1][1])
+        strike(RunningTraining(namespace, KIND, pod), fault)
 
-    try:
-        run = installation.run_and_strike(
-            KIND.name, "evaluate", strike=strike_trainer, **parameters(fault.strategy), seed=fault.number
-        )
-        if (steps := int(model(run)["train_steps"])) != expected_steps:
-            wrong.append(f"{steps} steps instead of {expected_steps}")
-        if run.outputs["Pusher"]["pushed_model"]["metadata"].get("pushed") != 1:
-            wrong.append("not pushed")
-    except Exception as error:
-        wrong.append(f"{type(error).__name__}: {str(error).strip()[-1500:]}")
-    for log in logs:
-        log.end()
-    attempts = logs[0].attempts() if logs else []
+    with log:
+        try:
+            run = installation.run_and_strike(
+                KIND.name, "evaluate", strike=strike_trainer, **parameters(fault.strategy), seed=fault.number
+            )
+            if (steps := int(model(run)["train_steps"])) != expected_steps:
+                wrong.append(f"{steps} steps instead of {expected_steps}")
+            if run.outputs["Pusher"]["pushed_model"]["metadata"].get("pushed") != 1:
+                wrong.append("not pushed")
+        except Exception as error:
+            wrong.append(f"{type(error).__name__}: {str(error).strip()[-1500:]}")
+    attempts = find_attempts(log)
     lost = max([0, *(last - first for (_, last), (first, _) in itertools.pairwise(attempts))])
     if not struck_at:
         wrong.append("was not struck")
@@ -232,6 +189,18 @@ def train(installation: Installation, fault: Fault, expected_steps: int) -> str:
     outcome = f"steps of chiefs {attempts}, {lost} lost, {time.monotonic() - began:.0f} s"
     print(f"{fault}, struck at {struck_at}: {outcome}: {'; '.join(wrong) or 'as if nothing had been'}", flush=True)
     return "; ".join(wrong)
+
+
+def find_attempts(log: LogKeeper) -> list[tuple[int, int]]:
+    """Returns the first and last training step of each chief that trained."""
+    attempts = []
+    for text in list(log.texts.values()):
+        reports = history.parse(text.splitlines())
+        continued = [report.message for report in reports if report.message.startswith("continues after")]
+        steps = [report.step for report in reports if report.phase != "start"]
+        if steps:
+            attempts.append((int(continued[0].rpartition(" ")[2]) if continued else 0, max(steps)))
+    return attempts
 
 
 def strike(training: RunningTraining, fault: Fault) -> None:

@@ -8,6 +8,7 @@ folder of a volume.
 """
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -95,13 +96,12 @@ class StepPods:
         """Runs one attempt; returns the pod's last phase, and what it printed."""
         self.namespace.apply(self._make_pod(step, name))
         self.pods.setdefault(step.name, []).append(name)
-        log = _LogKeeper(self.namespace, name)
-        with log:
+        with LogKeeper(self.namespace, lambda: [name]) as log:
             started = threading.Thread(target=self._report_start, args=(step, name), daemon=True)
             started.start()
             phase = self.namespace.wait_for_end(name, STEP_SECONDS)
         # A pod that has ended stays until its run is deleted, and so does what it owns.
-        return phase, self.namespace.log(name) or log.text
+        return phase, self.namespace.log(name) or log.texts.get(name, "")
 
     def _report_start(self, step: Step, name: str) -> None:
         # A pod may wait for room on a node.
@@ -169,16 +169,24 @@ class StepPods:
         }
 
 
-class _LogKeeper:
-    """Keeps what a pod prints, since a pod that is deleted takes its log along."""
+class LogKeeper:
+    """Keeps what pods print, since a pod that is deleted takes its log along.
 
-    def __init__(self, namespace: Namespace, pod: str):
-        self._namespace, self._pod = namespace, pod
+    Args:
+      namespace: Their namespace.
+      find_pods: Returns their names.
+
+    Attributes:
+      texts: Name of a pod -> what it has printed.
+    """
+
+    def __init__(self, namespace: Namespace, find_pods: Callable[[], list[str]]):
+        self.texts: dict[str, str] = {}
+        self._namespace, self._find_pods = namespace, find_pods
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.text = ""
 
-    def __enter__(self) -> "_LogKeeper":
+    def __enter__(self) -> "LogKeeper":
         self._thread.start()
         return self
 
@@ -187,8 +195,12 @@ class _LogKeeper:
         self._thread.join(10)
 
     def _run(self) -> None:
-        while not self._ended.wait(1.0):
-            self.text = self._namespace.log(self._pod) or self.text
+        while not self._ended.wait(0.5):
+            try:
+                for pod in self._find_pods():
+                    self.texts[pod] = max(self.texts.get(pod, ""), self._namespace.log(pod), key=len)
+            except Exception as error:  # the next look may succeed
+                print(f"logs cannot be read: {error}", file=sys.stderr)
 
 
 def stored_path(uri: str) -> str:

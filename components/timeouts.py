@@ -49,8 +49,6 @@ SPOT_GRACE_SECONDS = 15
 
 # To import TensorFlow, on a machine with much other load.
 IMPORT_SECONDS = 300.0
-# Until a signal that came at a bad moment comes again.
-SIGNAL_SECONDS = 0.01
 # Between two looks at processes on this machine.
 POLL_SECONDS = 0.1
 # For these to end after SIGTERM.

@@ -19,8 +19,7 @@ from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
 from tfx_distribute.components.beam import caches, deep_copy, direct_runner
-from tfx_distribute.components.container import executor_io, kubeflow_services
-from tfx_distribute.components.container.names import BLESSING, NO_ARTIFACT, RESOLVED_INPUT
+from tfx_distribute.components.container import BLESSING, NO_ARTIFACT, RESOLVED_INPUT, executor_io, kubeflow_services
 from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files

@@ -17,7 +17,6 @@ from tfx import types
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_entrypoint_utils
 
 from tfx_distribute.components.report import artifact_types
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 # Schemes of addresses that only Kubeflow's launcher can read: it copies inputs and
 # outputs between them and a folder of the container. TFX, TensorFlow and Beam read
@@ -63,13 +62,9 @@ def read(executor_input: Mapping[str, Any], interface: Mapping[str, Any], paths:
         # Only those that the component declares: Kubeflow adds an output for the log.
         for name, title in interface[kind].items():
             listed = runtime_artifacts.get(name, {}).get("artifacts", [])
-            if len(listed) > 1:  # the launcher gives the path of the first only
-                raise ConfigurationError(
-                    f"{name}: {len(listed)} artifacts are given, but a TFX component takes only one here"
-                )
             if not listed:
                 continue
-            (runtime,) = listed
+            (runtime,) = listed  # the launcher gives the path of the first only
             uri = runtime["uri"]
             if uri.startswith(COPIED_SCHEMES):
                 uri = paths.get(f"{kind}/{name}", "")

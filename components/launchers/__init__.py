@@ -8,7 +8,7 @@ all platforms. Each room has a launcher of its own:
 * `vertex/`: worker pools of a CustomJob of Vertex AI.
 
 `registry.py` finds launchers by name, those of other packages too, and writes their
-settings. They share `restarts.py` (how often a training is started again), `errors.py`,
-`retry.py` and `storage.py` (services that may not answer), and `sigterm.py` (signals to
-a launcher). `locks.py` keeps two live runs from writing to one folder.
+settings. They share `errors.py`, `retry.py` and `storage.py` (services that may not
+answer), and `sigterm.py` (signals to a launcher). `locks.py` keeps two live runs from
+writing to one folder.
 """

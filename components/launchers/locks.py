@@ -14,12 +14,10 @@ import os
 import shlex
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
-from tfx_distribute.components import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
@@ -109,7 +107,6 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
     if "://" in folder:
         return None
     path = os.path.join(folder, LOCK_FILE)
-    has_waited = False
     while True:
         try:
             os.makedirs(folder, exist_ok=True)
@@ -128,10 +125,6 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
-            if not has_waited:  # `find_holder` of another process takes it for a moment
-                has_waited = True
-                time.sleep(timeouts.POLL_SECONDS)
-                continue
             raise InUseError(f"{what} {folder} is in use by {find_holder(folder) or Holder()}; {advice}") from None
         except OSError:  # this file system has no locks
             os.close(file)

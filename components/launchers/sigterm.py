@@ -1,19 +1,9 @@
 """Turns signals into an exception: a launcher ends what it has started."""
 
 import contextlib
-import logging
-import os
 import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
-
-from tfx_distribute.components import timeouts
-
-# If an exception leaves these functions, `logging` keeps a lock for which other threads
-# then wait without end: https://github.com/python/cpython/blob/v3.10.13/Lib/logging/__init__.py#L1403
-# The client of Kubernetes calls them for each object that it reads.
-_KEEPING_A_LOCK = ("_acquireLock", "_clear_cache", "_releaseLock")
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -34,11 +24,7 @@ def terminable() -> Iterator[None]:
 
     received: list[type[KeyboardInterrupt]] = []
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        code = frame and frame.f_code
-        if code and code.co_filename == logging.__file__ and code.co_name in _KEEPING_A_LOCK:
-            threading.Timer(timeouts.SIGNAL_SECONDS, os.kill, (os.getpid(), number)).start()
-            return
+    def interrupt(number: int, _: object) -> None:
         received.append(KeyboardInterrupt if number == signal.SIGINT else TerminatedError)
         raise received[-1]
 

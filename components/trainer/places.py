@@ -19,9 +19,8 @@ from tfx.dsl.io import fileio
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry, storage
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
-from tfx_distribute.components.launchers.launcher import LauncherSettings, Limits, Training, follow
+from tfx_distribute.components.launchers.launcher import LauncherSettings, Limits, Restarts, Training, follow
 from tfx_distribute.components.launchers.local import launcher as local_launcher
-from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, staging
 from tfx_distribute.trainer_module import atomic_files

@@ -22,8 +22,7 @@ from typing import Any
 import requests
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.container import kubeflow_services
-from tfx_distribute.components.container.names import BLESSING
+from tfx_distribute.components.container import BLESSING, kubeflow_services
 from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE, VERDICTS, describe_unusable_baseline
 from tfx_distribute.pipelines.notify import message, sending

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tfx_distribute import __version__
-from tfx_distribute.components.container.names import BLESSING, RESOLVED_INPUT
+from tfx_distribute.components.container import BLESSING, RESOLVED_INPUT
 from tfx_distribute.components.example_gen.names import LAST_SPAN, SCHEDULED_AT
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS

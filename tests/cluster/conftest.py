@@ -7,20 +7,19 @@ on a cluster with one node there need not be one.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import file_jobs
 import pytest
 import real_cluster
-from cluster_jobs import ClusterJob
+from cluster_jobs import ClusterJob, file_pod, shell_pod
 from digits_on_cluster import Installation, install
 from kubernetes import client
-from launching import Launch
+from real_cluster import Document
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
+from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
 
 
 @pytest.fixture(scope="session")
@@ -78,8 +77,11 @@ def start_job(namespace, kind, as_step) -> Iterator[Callable[..., ClusterJob]]:
     """Returns a function that starts a job of each kind with a shell command."""
     started: list[ClusterJob] = []
 
-    def start(command: str, of: JobKind = kind, **arguments: Any) -> ClusterJob:
-        started.append(ClusterJob(namespace, of, command, **arguments))
+    def start(
+        command: str, of: JobKind = kind, resources: Document | None = None, template: Document | None = None, **more: Any
+    ) -> ClusterJob:
+        template = template or shell_pod(namespace.image, resources)
+        started.append(ClusterJob(namespace, of, command, template, **more))
         return started[-1]
 
     yield start
@@ -90,23 +92,21 @@ def start_job(namespace, kind, as_step) -> Iterator[Callable[..., ClusterJob]]:
 
 
 @pytest.fixture
-def start(namespace, kind, as_step) -> Iterator[Callable[..., Launch]]:
-    """Returns a function that starts a job whose pods are those of a pipeline file.
+def start(namespace, start_job) -> Callable[..., ClusterJob]:
+    """Returns a function that starts a job whose pods are those of a pipeline file."""
 
-    It takes the arguments of `file_jobs.start` after the first two.
-    """
-    started: list[Launch] = []
+    def make(
+        command: str | Sequence[str] | None = "exit 0",
+        workers: int = 1,
+        start_seconds: float = 0.0,
+        pod: Document | None = None,
+        **settings: Any,
+    ) -> ClusterJob:
+        template = file_pod(namespace.image, pod or {}, **settings)
+        job: ClusterJob = start_job(command, template=template, workers=workers, max_restarts=1, start_seconds=start_seconds)
+        return job
 
-    def make(*arguments: Any, **settings: Any) -> Launch:
-        started.append(file_jobs.start(namespace, kind, *arguments, **settings))
-        return started[-1]
-
-    yield make
-    left = [job["metadata"]["name"] for job in namespace.jobs(kind)]
-    for launch in started:
-        if launch.name in left:
-            namespace.delete_job(kind, launch.name)
-        launch.wait(60)
+    return make
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

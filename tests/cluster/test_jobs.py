@@ -9,9 +9,11 @@ import time
 import uuid
 
 import pytest
+from pod_faults import evict
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS, KubernetesLauncher
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
@@ -106,8 +108,7 @@ def test_a_pod_that_is_taken_away_is_replaced(start_job, how):
     _, worker = job.wait_for_running(2)
     name, uid, task = worker.metadata.name, worker.metadata.uid, job.kind.task_of(worker)
     if how == "evicted":
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-        job.namespace.core.create_namespaced_pod_eviction(name, job.namespace.name, eviction)
+        evict(job.namespace, name)
     else:
         job.namespace.delete_pod(name, grace_seconds=1 if how == "deleted" else 0)
     wait_until(lambda: any(job.kind.task_of(pod) == task and pod.metadata.uid != uid for pod in job.wait_for_running(2)))
@@ -161,5 +162,5 @@ def test_a_step_without_a_choice_takes_what_the_cluster_has(namespace, as_step, 
     monkeypatch.setattr(JOB_KINDS["jobset"], "version", "v0")
     assert start().startswith("TFJob ")
     monkeypatch.setattr(JOB_KINDS["tfjob"], "plural", "tfjobs-of-another-cluster")
-    with pytest.raises(ConfigurationError, match=r"has neither JobSets nor TFJobs; install JobSet "):
+    with pytest.raises(ConfigurationError, match=r"does not have JobSets .*; install JobSet "):
         start()

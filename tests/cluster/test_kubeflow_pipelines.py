@@ -20,7 +20,7 @@ from digits_on_cluster import DIGITS
 from kubernetes.client.exceptions import ApiException
 from real_cluster import Namespace, wait_until
 
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 

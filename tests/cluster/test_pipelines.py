@@ -16,8 +16,7 @@ from kubeflow_pipelines import Run
 from pod_faults import RunningTraining
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
 from tfx_distribute.trainer_module.reporting import history
 

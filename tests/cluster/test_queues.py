@@ -9,7 +9,7 @@ from cluster_queues import PRIORITY_LABEL, queue
 from real_cluster import wait_until
 
 from tfx_distribute.components.launchers.kubernetes import launcher
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]

@@ -1,14 +1,16 @@
-"""Tests what the launcher says about pods that do not start on a real cluster.
+"""Tests what the launcher says about pods that cannot start or train on a real cluster.
 
-The launcher has the permissions of docs/trainer-role.yaml. Each test
-leaves the namespace as it was.
+The launcher has the permissions of docs/trainer-role.yaml. Each test leaves the
+namespace as it was.
 """
 
 import contextlib
+import json
 import uuid
 
 import pytest
-from real_cluster import make_pod, wait_until
+from cluster_jobs import JOB
+from real_cluster import CLAIM, make_pod, wait_until
 
 from tfx_distribute.components.launchers.errors import NoRoomError
 from tfx_distribute.pipelines.targets.kubeflow.settings import Secret, SecurityContext, Volume
@@ -45,13 +47,13 @@ def restricted(namespace):
     return labelled(namespace, **{"pod-security.kubernetes.io/enforce": "restricted"})
 
 
-def check_ends_at_once(launch, namespace, caplog, *words):
+def check_ends_at_once(launch, caplog, *words):
     """Checks that what only a person can mend ends the training, and is said once."""
     error = launch.wait(60)
     assert isinstance(error, TrainingError)
     assert all(word in str(error) for word in words), error
     assert caplog.text.count(words[0]) <= 1
-    wait_until(lambda: launch.name not in [job["metadata"]["name"] for job in namespace.jobs(launch.kind)])
+    wait_until(lambda: not launch.job)
 
 
 # What no waiting mends.
@@ -60,18 +62,18 @@ def check_ends_at_once(launch, namespace, caplog, *words):
 def test_a_quota_that_counts_what_nobody_has_written(start, namespace, caplog):
     with quota(namespace, **{"limits.memory": "8Gi"}):
         words = ("failed quota: small: must specify limits.memory", "write cpu and memory")
-        check_ends_at_once(start(), namespace, caplog, *words)
+        check_ends_at_once(start(), caplog, *words)
 
 
-def test_an_unknown_service_account(start, namespace, caplog):
+def test_an_unknown_service_account(start, caplog):
     words = ('serviceaccount "nobody" not found', "targets.kubeflow.service_account")
-    check_ends_at_once(start(service_account="nobody"), namespace, caplog, *words)
+    check_ends_at_once(start(service_account="nobody"), caplog, *words)
 
 
 def test_a_restricted_namespace_refuses_root(start, namespace, caplog):
     with restricted(namespace):
         launch = start(security_context=SecurityContext(run_as_non_root=False))
-        check_ends_at_once(launch, namespace, caplog, 'violates PodSecurity "restricted', "security_context")
+        check_ends_at_once(launch, caplog, 'violates PodSecurity "restricted', "security_context")
 
 
 # What may pass.
@@ -79,7 +81,7 @@ def test_a_restricted_namespace_refuses_root(start, namespace, caplog):
 
 def test_a_quota_for_one_of_two_pods(start, namespace):
     with quota(namespace, pods="1"):
-        error = start("sleep 300", workers=2, options={"start_seconds": 8.0}).wait()
+        error = start("sleep 300", workers=2, start_seconds=8.0).wait()
     assert isinstance(error, NoRoomError)
     assert "exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1; ask for smaller" in str(error)
 
@@ -111,7 +113,7 @@ def test_a_restricted_namespace_admits_our_pods(start, namespace):
     ids=["image", "secret", "claim"],
 )
 def test_a_pod_that_cannot_start(start, caplog, settings, words):
-    error = start(**settings, options={"start_seconds": 30.0}).wait()
+    error = start(**settings, start_seconds=30.0).wait()
     assert isinstance(error, NoRoomError)
     assert "has not started within 30 s" in str(error)
     assert all(word in caplog.text for word in words), caplog.text
@@ -123,3 +125,37 @@ def test_a_secret_that_comes(start, namespace, caplog):
     wait_until(lambda: f'secret "{name}" not found' in caplog.text)
     namespace.core.create_namespaced_secret(namespace.name, {"metadata": {"name": name}, "stringData": {"a": "1"}})
     assert launch.wait() is None
+
+
+# Images and volumes that do not fit.
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (f"exec python -S -m tfx_distribute.trainer_module --job {JOB}", "No module named 'tfx_distribute'"),  # no packages
+        (["no-such-python", "-m", "tfx_distribute.trainer_module"], ""),
+    ],
+)
+def test_an_image_without_the_package_or_python(start, command, words):
+    error = start(command).wait()
+    assert isinstance(error, TrainingError)
+    assert words in str(error)
+    assert "the image lacks tfx-distribute" in str(error)
+
+
+def test_a_volume_that_is_not_shared(start):
+    error = start(None, pod={"volumes": []}).wait()
+    assert isinstance(error, TrainingError)
+    assert f"--job: {JOB} cannot be read: No such file or directory; the step that started this process wrote it" in str(
+        error
+    )
+    assert "ReadWriteMany" in str(error)
+
+
+def test_an_image_of_another_version(start, namespace):
+    words = f"mkdir -p /shared/training && echo '{json.dumps({'version': '0.0.1'})}' > {JOB}"
+    namespace.run("write-job", ["sh", "-c", words])
+    error = start(None, volumes=[Volume(claim=CLAIM, mount_path="/shared")]).wait()
+    assert isinstance(error, TrainingError)
+    assert "but the step that started it has 0.0.1; run both with the same image" in str(error)

@@ -1,6 +1,7 @@
 """Writes certificates for TLS servers of tests. They last from 2026 for a century."""
 
 import datetime
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 _START = datetime.datetime(2026, 1, 1)
+_CA = x509.BasicConstraints(ca=True, path_length=None)
+_LOOPBACK = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,10 @@ class Certificate:
         return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self.name)])
 
 
-def write(file: Path, name: str, extension: x509.ExtensionType, issuer: Certificate | None = None) -> Certificate:
-    """Writes a certificate with one extension, and so without keyUsage.
+def write(file: Path, name: str, issuer: Certificate | None = None) -> Certificate:
+    """Writes a certificate of a server at 127.0.0.1, or of a CA if there is no issuer.
 
-    Args:
-      file: File to write.
-      name: Its common name.
-      extension: The names of a server, or that this is a CA.
-      issuer: The CA that signs it; None to sign itself.
+    It has one extension, and so no keyUsage.
     """
     made = Certificate(name, file, ec.generate_private_key(ec.SECP256R1()))
     signer = issuer or made
@@ -45,7 +44,7 @@ def write(file: Path, name: str, extension: x509.ExtensionType, issuer: Certific
         x509.CertificateBuilder(signer.subject, made.subject, made._key.public_key(), x509.random_serial_number())
         .not_valid_before(_START)
         .not_valid_after(_START + datetime.timedelta(days=36500))
-        .add_extension(extension, critical=False)
+        .add_extension(_LOOPBACK if issuer else _CA, critical=False)
         .sign(signer._key, hashes.SHA256())
     )
     pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()

@@ -38,44 +38,26 @@ def queue(namespace: Namespace, name: str, resource: str, amount: str) -> Iterat
             body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": whole_name}, **more}
             custom.create_cluster_custom_object(GROUP, VERSION, plural, body)
             cleanup.callback(_delete, custom, plural, whole_name)
-        cleanup.enter_context(local_queue(namespace, name, whole_name))
-        wait_until(lambda: _is_active(namespace, name))
+        spec = {"clusterQueue": whole_name}
+        local = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "LocalQueue", "metadata": {"name": name}, "spec": spec}
+        place = (GROUP, VERSION, whole_name, "localqueues")
+        custom.create_namespaced_custom_object(*place, local)
+        cleanup.callback(custom.delete_namespaced_custom_object, *place, name)
+        wait_until(lambda: _is_active(custom.get_namespaced_custom_object(*place, name)))
         yield
 
 
-@contextlib.contextmanager
-def local_queue(namespace: Namespace, name: str, cluster_queue: str) -> Iterator[None]:
-    """Provides a LocalQueue of a ClusterQueue, which need not exist."""
-    custom = namespace.custom
-    body = {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": "LocalQueue",
-        "metadata": {"name": name},
-        "spec": {"clusterQueue": cluster_queue},
-    }
-    custom.create_namespaced_custom_object(GROUP, VERSION, namespace.name, "localqueues", body)
-    try:
-        wait_until(lambda: _find(namespace, name).get("status", {}).get("conditions"))
-        yield
-    finally:
-        custom.delete_namespaced_custom_object(GROUP, VERSION, namespace.name, "localqueues", name)
-
-
-def _find(namespace: Namespace, name: str) -> dict:
-    found: dict = namespace.custom.get_namespaced_custom_object(GROUP, VERSION, namespace.name, "localqueues", name)
-    return found
-
-
-def _is_active(namespace: Namespace, name: str) -> bool:
-    conditions = _find(namespace, name).get("status", {}).get("conditions", ())
+def _is_active(queue: dict) -> bool:
+    conditions = queue.get("status", {}).get("conditions", ())
     return any(condition["type"] == "Active" and condition["status"] == "True" for condition in conditions)
 
 
 def _delete(custom: client.CustomObjectsApi, plural: str, name: str) -> None:
     """Deletes an object, which Kueue keeps until nothing uses it."""
     custom.delete_cluster_custom_object(GROUP, VERSION, plural, name)
-    wait_until(lambda: name not in _names(custom, plural))
 
+    def exists() -> bool:
+        items = custom.list_cluster_custom_object(GROUP, VERSION, plural)["items"]
+        return name in [each["metadata"]["name"] for each in items]
 
-def _names(custom: client.CustomObjectsApi, plural: str) -> list[str]:
-    return [each["metadata"]["name"] for each in custom.list_cluster_custom_object(GROUP, VERSION, plural)["items"]]
+    wait_until(lambda: not exists())

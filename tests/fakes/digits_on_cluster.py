@@ -18,7 +18,7 @@ from metadata_service import MetadataService
 from real_cluster import Namespace
 from step_pods import StepPods, stored_path
 
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
 from tfx_distribute.pipelines.cli.main import main
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

@@ -66,7 +66,6 @@ class ApiServer:
         ("", "pods/log", "get").
 
     Attributes:
-      requests: Verb and path of every request.
       installed: True if the cluster has the resource of TFJobs.
       logs: Namespace and name of a pod -> file of its output: lines, each with its time
         and a space in front.
@@ -75,7 +74,6 @@ class ApiServer:
 
     def __init__(self, allowed: set[tuple[str, str, str]]):
         self.allowed = allowed
-        self.requests: list[tuple[str, str]] = []
         self.installed = True
         self.logs: dict[tuple[str, str], Path] = {}
         self.reachable_at = 0.0
@@ -213,7 +211,6 @@ class ApiServer:
         self, request: Request, namespace: str, resource: str, name: str | None, log: str | None
     ) -> tuple[int, Document | str]:
         verb = {"GET": "get" if name else "list", "POST": "create", "PATCH": "patch", "DELETE": "delete"}[request.method]
-        self.requests.append((verb, request.path))
         fault = next((fault for fault in self._faults if fault[1] in (None, verb)), None)
         if fault:
             self._faults.remove(fault)

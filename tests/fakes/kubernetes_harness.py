@@ -12,8 +12,7 @@ from launcher_harness import Act, Harness
 from tfjobs import ALLOWED, NAME, NAMESPACE, SETTINGS, condition, pod, status
 
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
-from tfx_distribute.components.launchers.launcher import Launcher, Training
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.launcher import Launcher, Restarts, Training
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 

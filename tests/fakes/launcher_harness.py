@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from tfx_distribute.components.launchers.launcher import Launcher, Training
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.launcher import Launcher, Restarts, Training
 
 # `succeed`: all processes end well. `fail`: one fails, and another start may help.
 # `break`: one fails, and another start would fail too. `run`: they run until they are
@@ -63,9 +62,9 @@ class Harness(abc.ABC):
     def is_running(self) -> bool:
         """Returns True if any process of the training runs."""
 
-    @abc.abstractmethod
     def exists(self) -> bool:
         """Returns True if something of it runs, or waits to be started."""
+        return self.is_running()
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -1,13 +1,10 @@
 """Runs a launcher in a thread, for tests in which something happens to it."""
 
 import threading
-import time
 from typing import Any
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
-from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, follow
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
+from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, Restarts, follow
 
 
 def pod_templates(manifest: Request) -> list[dict[str, Any]]:
@@ -19,7 +16,7 @@ def pod_templates(manifest: Request) -> list[dict[str, Any]]:
 
 
 class Launch:
-    """A launcher in a thread, and how and when it ended.
+    """A launcher in a thread, and how it ended.
 
     Args:
       launcher: The launcher.
@@ -30,7 +27,6 @@ class Launch:
 
     Attributes:
       error: What the launcher raised; None if it has returned or is running.
-      seconds: How long it ran.
     """
 
     def __init__(
@@ -44,19 +40,16 @@ class Launch:
     ):
         self._manifest = manifest
         self.error: BaseException | None = None
-        self.seconds = 0.0
         steps = {key: limits.pop(key) for key in ("read_step",) if key in limits}
         self._limits = Limits(Restarts(max_restarts, **steps), **limits)
         self._thread = threading.Thread(target=self._run, args=(launcher, has_result), daemon=True)
         self._thread.start()
 
     def _run(self, launcher: Launcher[Any], has_result: bool) -> None:
-        began = time.monotonic()
         try:
             follow(launcher, self._manifest, self._limits, has_result)
         except BaseException as error:
             self.error = error
-        self.seconds = time.monotonic() - began
 
     @property
     def kind(self) -> JobKind:

@@ -4,8 +4,7 @@ import shlex
 import subprocess
 from dataclasses import dataclass
 
-from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings, State
-from tfx_distribute.components.launchers.restarts import Failure
+from tfx_distribute.components.launchers.launcher import Failure, Launcher, LauncherSettings, State
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import TF_CONFIG, Cluster, replicas_of_roles
 from tfx_distribute.trainer_module.liveness import exit_codes

@@ -1,12 +1,12 @@
 """Injects faults into the pods of a training on a real cluster."""
 
-import json
 from dataclasses import dataclass
 
 from kubernetes import client
 from real_cluster import Document, Namespace, wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JobKind
+from tfx_distribute.trainer_module.reporting import history
 
 # The kernel takes the process with the highest score, to which its memory adds: so none
 # of these may use much.
@@ -63,8 +63,7 @@ def trained_steps(log: str) -> int:
     Args:
       log: What its pod has printed, with one report of progress per line.
     """
-    lines = [line for line in log.splitlines() if line.startswith('{"phase":"train"') and line.endswith("}")]
-    steps = [json.loads(line)["step"] for line in lines]
+    steps = [report.step for report in history.parse(log.splitlines()) if report.phase == "train"]
     return steps[-1] - steps[0] if steps else 0
 
 

@@ -12,11 +12,9 @@ from own_launcher import SshSettings
 from programs import Programs
 from running import is_running
 
-from tfx_distribute.components import plugins
 from tfx_distribute.components.launchers import registry
-from tfx_distribute.components.launchers.launcher import Launcher, Training
+from tfx_distribute.components.launchers.launcher import Launcher, Restarts, Training
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
-from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingJob, TrainingOptions, UserModule
 
 # The line of `acts` whose number is that of this start, or the last.
@@ -42,8 +40,7 @@ class ProcessHarness(Harness):
     }
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
-        self._folder, self._monkeypatch = folder, monkeypatch
-        self._pids, self._script = folder / "pids", folder / "script"
+        self._folder, self._pids, self._script = folder, folder / "pids", folder / "script"
         self._pids.touch()
         self._script.write_text(SCRIPT.format(folder=folder))
         self._script.chmod(0o700)
@@ -57,9 +54,6 @@ class ProcessHarness(Harness):
 
     def is_running(self) -> bool:
         return any(is_running(int(pid)) for pid in self._pids.read_text().split())
-
-    def exists(self) -> bool:
-        return self.is_running()
 
     def close(self) -> None:
         for pid in self._pids.read_text().split():
@@ -87,13 +81,8 @@ class OwnHarness(ProcessHarness):
         installed.mkdir()
         (installed / "entry_points.txt").write_text("[tfx_distribute.launchers]\nssh = own_launcher:SshLauncher\n")
         monkeypatch.syspath_prepend(str(folder))
-        plugins._installed.cache_clear()
 
     def make_launcher(self, restarts: Restarts) -> Launcher[Any]:
         ssh = ("sh", "-c", 'eval "exec $2"', "ssh")
         settings = SshSettings("digits", hosts=("127.0.0.1",), python=str(self._script), ssh=ssh)
         return registry.make(registry.from_json(registry.to_json(settings)))
-
-    def close(self) -> None:
-        super().close()
-        plugins._installed.cache_clear()

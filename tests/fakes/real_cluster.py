@@ -17,9 +17,8 @@ import yaml
 from kubernetes import client, config, stream, utils
 from kubernetes.client.exceptions import ApiException
 
-from tfx_distribute.components.launchers.kubernetes import connection
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes import client as job_client
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobKind
 
 Document = dict[str, Any]
 
@@ -45,7 +44,7 @@ def connect() -> client.ApiClient:
     configuration.retries = urllib3.Retry(
         8, backoff_factor=0.5, status_forcelist=[500], allowed_methods=None, raise_on_status=False
     )
-    admin = connection.api_client(configuration)
+    admin = job_client.api_client(configuration)
     client.VersionApi(admin).get_code(_request_timeout=5)
     return admin
 
@@ -98,7 +97,7 @@ class Namespace:
         # Once: the shared client tries again for minutes.
         configuration = copy.copy(self.admin.configuration)
         configuration.retries = False
-        core = client.CoreV1Api(connection.api_client(configuration))
+        core = client.CoreV1Api(job_client.api_client(configuration))
         try:
             return str(core.connect_get_namespaced_pod_proxy_with_path(f"{pod}:{port}", self.name, path))
         except (ApiException, urllib3.exceptions.HTTPError):
@@ -115,11 +114,6 @@ class Namespace:
     def delete_jobs(self, kind: JobKind) -> None:
         with contextlib.suppress(ApiException):  # the cluster may have no such kind
             self.custom.delete_collection_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural)
-
-    def suspend_job(self, kind: JobKind, name: str, value: bool) -> None:
-        policy = {"suspend": value}
-        body = {"spec": policy if kind.title == "JobSet" else {"runPolicy": policy}}
-        self.custom.patch_namespaced_custom_object(kind.group, kind.version, self.name, kind.plural, name, body)
 
     def execute(self, pod: str, words: list[str]) -> str:
         """Runs a command in a pod that runs; returns its output."""

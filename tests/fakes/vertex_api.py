@@ -71,7 +71,6 @@ class VertexApi:
         self._plans: list[list[Callable[[Any], None]]] = []  # of jobs that do not exist yet
         self._planned: dict[str, list[Callable[[Any], None]]] = {}
         self._faults: list[tuple[str | None, RefusedError]] = []
-        self._outage_until = 0.0
         self._ids = itertools.count(5_000_000_000_000_000_001)
         self._server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((_Handler(self),))
@@ -96,15 +95,11 @@ class VertexApi:
         with self._lock:
             self._faults += [(verb, RefusedError(code))] * times
 
-    def outage(self, seconds: float) -> None:
-        """Answers all requests with an error for a number of seconds."""
-        self._outage_until = time.monotonic() + seconds
-
-    def plan(self, *states: str, error: str = "", code: int = 0, tasks: Sequence[types.PipelineTaskDetail] = ()) -> None:
+    def plan(self, *states: str, error: str = "", tasks: Sequence[types.PipelineTaskDetail] = ()) -> None:
         """Plans the states of the next job; it takes one at each request for it."""
         *first, last = states
         changes = [lambda job, state=state: self._change(job, state) for state in first]
-        self._plans.append([*changes, lambda job: self._change(job, last, error, code, tasks)])
+        self._plans.append([*changes, lambda job: self._change(job, last, error, tasks)])
 
     def set_state(self, name: str, state: str, tasks: Sequence[types.PipelineTaskDetail] = ()) -> None:
         """Sets the state of a job, and ends its plan and its processes."""
@@ -132,10 +127,6 @@ class VertexApi:
         self._end(name)
         del self._resources[name]
 
-    def pids(self, name: str) -> dict[str, int]:
-        """Returns replica -> process id of a custom job."""
-        return {replica: process.pid for replica, process in self._running[name].processes.items()}
-
     def printed(self, name: str, replica: str = "workerpool0-0") -> str:
         """Returns the output of a replica of a custom job, over all of its starts."""
         log = self._folder / name.rpartition("/")[2] / f"{replica}.log"
@@ -144,8 +135,6 @@ class VertexApi:
     def answer(self, verb: str, request: Any) -> Any:
         """Answers a request; raises RefusedError if the answer is an error."""
         with self._lock:
-            if time.monotonic() < self._outage_until:
-                raise RefusedError("UNAVAILABLE")
             fault = next((each for each in self._faults if each[0] in (None, verb)), None)
             if fault:
                 self._faults.remove(fault)
@@ -241,16 +230,14 @@ class VertexApi:
             del self._late[name]
         return self._resources[name]
 
-    def _change(
-        self, job: Any, state: str, error: str = "", code: int = 0, tasks: Sequence[types.PipelineTaskDetail] = ()
-    ) -> None:
+    def _change(self, job: Any, state: str, error: str = "", tasks: Sequence[types.PipelineTaskDetail] = ()) -> None:
         is_pipeline = isinstance(job, types.PipelineJob)
         job.state = f"{'PIPELINE' if is_pipeline else 'JOB'}_STATE_{state}"
         if tasks:
             job.job_detail.task_details = list(tasks)
         if state in _FINAL:
             job.end_time = datetime.now(timezone.utc)
-        status = status_pb2.Status(code=code or 3, message=error) if error or code else None
+        status = status_pb2.Status(code=3, message=error) if error else None
         if status and state == "FAILED" and not is_pipeline:
             self._late[job.name] = (time.monotonic() + self.error_delay, status)
         elif status:

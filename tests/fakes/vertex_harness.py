@@ -11,8 +11,7 @@ from process_harnesses import ProcessHarness
 from vertex_api import VertexApi
 from vertex_pools import Options
 
-from tfx_distribute.components.launchers.launcher import Launcher
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.launcher import Launcher, Restarts
 from tfx_distribute.components.launchers.vertex.launcher import VertexLauncher, VertexTrainingSettings
 
 POOL = {"machine_spec": {"machine_type": "n1-standard-4"}, "container_spec": {"image_uri": "image"}}
@@ -31,7 +30,7 @@ class VertexHarness(ProcessHarness):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
         super().__init__(folder, monkeypatch)
         self._acts: tuple[Act, ...] = ()
-        self._api = VertexApi(folder / "jobs", Options(worker_restarts=0, job_restarts=0, grace=0.5))
+        self._api = VertexApi(folder / "jobs", Options(grace=0.5))
         self._api.forked = _Scripts(self._script)
         self._api.__enter__()
         self._connection = self._api.connected()

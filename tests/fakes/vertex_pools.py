@@ -15,7 +15,6 @@ from google.cloud.aiplatform_v1 import types
 from running import free_ports
 
 POLL_SECONDS = 0.03
-REDUCTION_SERVER = "us-docker.pkg.dev/vertex-ai-restricted/training/reductionserver:latest"
 ROLES = ("chief", "worker", "ps")  # of the worker pools, in TF_CONFIG
 
 Forked = ForkedProcesses | None
@@ -24,13 +23,8 @@ Report = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How often a failed replica, and then the whole job, is started again.
+    """Environment variables of all replicas, and seconds from SIGTERM to SIGKILL."""
 
-    `grace` is the seconds from SIGTERM to SIGKILL.
-    """
-
-    worker_restarts: int = 5
-    job_restarts: int = 3
     grace: float = 5.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -38,7 +32,7 @@ class Options:
 class PoolJob(threading.Thread):
     """A custom job that runs; it reports each state, and the error of the last.
 
-    There is no Reduction Server here.
+    It starts no failed replica again, and has no Reduction Server.
     """
 
     def __init__(self, spec: types.CustomJobSpec, folder: Path, options: Options, report: Report, forked: Forked):
@@ -65,23 +59,18 @@ class PoolJob(threading.Thread):
 
     def run(self) -> None:
         """Runs the job to its end."""
-        state, error = "", ""
-        for _ in range(1 + self._options.job_restarts):
-            self._report("PENDING", "")
-            self._report("RUNNING", "")
-            state, error = self._attempt()
-            self._end_all()
-            if state != "FAILED":
-                break
+        self._report("PENDING", "")
+        self._report("RUNNING", "")
+        state, error = self._run_replicas()
+        self._end_all()
         self._report(state, error)
 
     def cancel(self) -> None:
         """Ends the job soon."""
         self._cancelled.set()
 
-    def _attempt(self) -> tuple[str, str]:
-        """Runs all replicas; returns the state that follows, and the error."""
-        restarts = dict.fromkeys(self._containers, 0)
+    def _run_replicas(self) -> tuple[str, str]:
+        """Returns the state that follows, and the error."""
         for replica in self._containers:
             self._start(replica)
         while not self._cancelled.wait(POLL_SECONDS):
@@ -89,20 +78,14 @@ class PoolJob(threading.Thread):
                 code = process.poll()
                 if code == 0 and replica == "workerpool0-0":
                     return "SUCCEEDED", ""
-                if not code:
-                    continue
-                if restarts[replica] == self._options.worker_restarts:
+                if code:
                     printed = (self._folder / f"{replica}.log").read_text(errors="replace")[-2048:]
                     status = code if code > 0 else 128 - code
                     return "FAILED", f"The replica {replica} exited with a non-zero status of {status}. Error: \n{printed}"
-                restarts[replica] += 1
-                self._start(replica)
         return "CANCELLED", "CANCELED"
 
     def _start(self, replica: str) -> None:
         container = self._containers[replica]
-        if container.image_uri == REDUCTION_SERVER:
-            return
         variables = {variable.name: variable.value for variable in container.env}
         environment = {**self._options.environment, **self._variables[replica], **variables}
         with (self._folder / f"{replica}.log").open("ab") as log:

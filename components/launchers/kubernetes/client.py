@@ -6,19 +6,21 @@ names the remedy.
 
 import json
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import urllib3
 from absl import logging
-from kubernetes import client
+from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
+from urllib3.util.ssl_ import create_urllib3_context
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
-from tfx_distribute.components.launchers.kubernetes import connection, reasons
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind
+from tfx_distribute.components.launchers.kubernetes import reasons
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JobKind
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -29,15 +31,44 @@ _PERMISSION_REMEDY = "apply docs/trainer-role.yaml (docs/kubeflow.md), or name a
 T = TypeVar("T")
 
 
+def load_config() -> None:
+    """Makes clients use this step's account, or else kubectl's configuration."""
+    try:
+        config.load_incluster_config()
+    except config.ConfigException:
+        config.load_kube_config()
+
+
+def api_client(configuration: client.Configuration | None = None) -> client.ApiClient:
+    """Creates a client that trusts the same certificates as kubectl.
+
+    Python 3.13 requires extensions that the certificates of older clusters lack, for
+    example of EKS and MicroK8s. The client has no setting to turn that off
+    (https://github.com/kubernetes-client/python/issues/2394).
+
+    ```python
+    core = client.CoreV1Api(api_client())
+    ```
+
+    By default, it has the access that `load_config` has found.
+    """
+    api = client.ApiClient(configuration)
+    settings = api.rest_client.pool_manager.connection_pool_kw
+    context = create_urllib3_context(cert_reqs=settings["cert_reqs"])
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    settings["ssl_context"] = context  # urllib3 loads ca_certs and cert_file into it
+    return api
+
+
 def has_kind(kind: JobKind) -> bool:
     """Returns True if the cluster has a kind of job, or may have it.
 
     Raises:
       NoAnswerError: The API server does not answer.
     """
-    api = client.CustomObjectsApi(connection.api_client())
+    api = client.CustomObjectsApi(api_client())
     try:
-        found = _call(lambda: api.get_api_resources(kind.group, kind.version, _request_timeout=timeouts.REQUEST_SECONDS))
+        found = _send(api.get_api_resources, _is_transient, group=kind.group, version=kind.version)
     except ApiException as error:
         return bool(error.status != 404)  # everybody may ask, by default
     return any(resource.name == kind.plural for resource in found.resources)
@@ -52,10 +83,10 @@ class JobClient:
     def __init__(self, kind: JobKind, name: str, namespace: str):
         self.kind, self.name, self.namespace = kind, name, namespace
         self.is_sent = False
-        self._api = connection.api_client()
+        self._api = api_client()
         self._custom, self._core = client.CustomObjectsApi(self._api), client.CoreV1Api(self._api)
-        self._kueue_version = ""
         self._resource = {"group": kind.group, "version": kind.version, "plural": kind.plural, "namespace": namespace}
+        self._job = {"name": name, **self._resource}
 
     def __str__(self) -> str:
         return f"{self.kind.title} {self.name}"
@@ -68,11 +99,8 @@ class JobClient:
         """
         self.is_sent = True  # before the answer, in which a signal may come
         try:
-            created: dict[str, Any] = _call(
-                lambda: self._custom.create_namespaced_custom_object(
-                    body=manifest, _request_timeout=timeouts.REQUEST_SECONDS, **self._resource
-                )
-            )
+            request = self._custom.create_namespaced_custom_object
+            created: dict[str, Any] = _send(request, _is_transient, body=manifest, **self._resource)
         except ApiException as error:
             self.is_sent = False
             if error.status == 409:
@@ -82,13 +110,14 @@ class JobClient:
 
     def get(self) -> dict[str, Any]:
         """Returns the job with its current status, or raises a GoneError."""
-        return self._call_for_job(self._custom.get_namespaced_custom_object)
+        job: dict[str, Any] = self._send(self._custom.get_namespaced_custom_object, **self._job)
+        return job
 
     def set_owners(self, owners: list[dict[str, Any]]) -> None:
         """Replaces the job's `ownerReferences`, or raises a GoneError."""
-        body = {"metadata": {"ownerReferences": owners}}
         self.is_sent = True
-        self._call_for_job(self._custom.patch_namespaced_custom_object, body=body)
+        body = {"metadata": {"ownerReferences": owners}}
+        self._send(self._custom.patch_namespaced_custom_object, body=body, **self._job)
 
     def delete(self, has_time: bool = True, condition: Callable[[Mapping[str, Any]], bool] = lambda job: True) -> None:
         """Deletes the job and its pods; logs if it cannot.
@@ -98,18 +127,13 @@ class JobClient:
         """
         # In the foreground: what belongs to the job goes first. JobSet would take an
         # old Job for one of a new JobSet of the same name.
-        options = client.V1DeleteOptions(propagation_policy="Foreground")
+        body = client.V1DeleteOptions(propagation_policy="Foreground")
+        options = {"_request_timeout": timeouts.LAST_REQUEST_SECONDS, **self._job}
 
         def delete() -> None:
-            job = self._custom.get_namespaced_custom_object(
-                name=self.name, _request_timeout=timeouts.LAST_REQUEST_SECONDS, **self._resource
-            )
-            if not condition(job):
-                return
-            logging.info("removing %s", self)
-            self._custom.delete_namespaced_custom_object(
-                name=self.name, body=options, _request_timeout=timeouts.LAST_REQUEST_SECONDS, **self._resource
-            )
+            if condition(self._custom.get_namespaced_custom_object(**options)):
+                logging.info("removing %s", self)
+                self._custom.delete_namespaced_custom_object(body=body, **options)
 
         try:
             retry.call_with_retries(
@@ -123,16 +147,7 @@ class JobClient:
     def list_pods(self) -> list[client.V1Pod]:
         """Returns the pods of the job."""
         selector = f"{self.kind.name_label}={self.name}"
-        try:
-            pods = _call(
-                lambda: self._core.list_namespaced_pod(
-                    self.namespace, label_selector=selector, _request_timeout=timeouts.REQUEST_SECONDS
-                ),
-                self._may_pass,
-            )
-        except ApiException as error:
-            raise self._explain(error) from error
-        return list(pods.items)
+        return list(self._send(self._core.list_namespaced_pod, namespace=self.namespace, label_selector=selector).items)
 
     def list_warnings(self, job: Mapping[str, Any]) -> list[client.CoreV1Event]:
         """Returns the warnings about the job and what was made for it, oldest first.
@@ -156,13 +171,10 @@ class JobClient:
         uid = job["metadata"]["uid"]
 
         def request() -> list[dict[str, Any]]:
-            if not self._kueue_version:
-                groups = client.ApisApi(self._api).get_api_versions(_request_timeout=timeouts.REQUEST_SECONDS).groups
-                versions = (group.preferred_version.version for group in groups if group.name == _KUEUE)
-                self._kueue_version = next(versions, "v1beta1")
+            groups = client.ApisApi(self._api).get_api_versions(_request_timeout=timeouts.REQUEST_SECONDS).groups
             answer = self._custom.list_namespaced_custom_object(
                 _KUEUE,
-                self._kueue_version,
+                next((group.preferred_version.version for group in groups if group.name == _KUEUE), "v1beta1"),
                 self.namespace,
                 "workloads",
                 label_selector=f"{_JOB_UID_LABEL}={uid}",
@@ -202,18 +214,14 @@ class JobClient:
                 logging.log_first_n(logging.WARNING, words, 1, permission, self.namespace, _PERMISSION_REMEDY)
             return []
 
-    def _call_for_job(self, request: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    def _send(self, request: Callable[..., Any], **arguments: Any) -> Any:
         """Sends a request about the job, which has been created."""
         try:
-            found: dict[str, Any] = _call(
-                lambda: request(name=self.name, _request_timeout=timeouts.REQUEST_SECONDS, **arguments, **self._resource),
-                self._may_pass,
-            )
+            return _send(request, self._may_pass, **arguments)
         except ApiException as error:
             if self._is_gone(error):
                 raise GoneError(f"{self} is gone: somebody has deleted it while it was training") from error
             raise self._explain(error) from error
-        return found
 
     def _may_pass(self, error: Exception) -> bool:
         """Returns True if another request may succeed.
@@ -248,9 +256,10 @@ class JobClient:
         return ConfigurationError(f"the cluster refuses {self}: {reasons.with_remedy(message)}")
 
 
-def _call(request: Callable[[], T], may_pass: Callable[[Exception], bool] | None = None) -> T:
+def _send(request: Callable[..., Any], may_pass: Callable[[Exception], bool], **arguments: Any) -> Any:
     """Sends a request, repeatedly while the API server does not answer."""
-    return retry.call_with_retries(request, "the Kubernetes API server", may_pass or _is_transient)
+    arguments["_request_timeout"] = timeouts.REQUEST_SECONDS
+    return retry.call_with_retries(lambda: request(**arguments), "the Kubernetes API server", may_pass)
 
 
 def _is_transient(error: Exception) -> bool:

@@ -15,15 +15,10 @@ from absl import logging
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import reasons
-from tfx_distribute.components.launchers.kubernetes.chief_log import ChiefLog
-from tfx_distribute.components.launchers.kubernetes.job_kind import JobKind, JobState
-from tfx_distribute.components.launchers.kubernetes.jobset import JobSet
-from tfx_distribute.components.launchers.kubernetes.pod_template import Step
-from tfx_distribute.components.launchers.kubernetes.pods import LAST_LINES, PodEnd, has_started, has_trained
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobState, Step
+from tfx_distribute.components.launchers.kubernetes.pods import LAST_LINES, ChiefLog, PodEnd, has_started, has_trained
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
-from tfx_distribute.components.launchers.kubernetes.tfjob import TFJob
-from tfx_distribute.components.launchers.launcher import Launcher, Request, State, Training
-from tfx_distribute.components.launchers.restarts import Failure
+from tfx_distribute.components.launchers.launcher import Failure, Launcher, Request, State, Training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, tasks_of
 
@@ -31,9 +26,6 @@ if TYPE_CHECKING:
     from kubernetes import client
 
     from tfx_distribute.components.launchers.kubernetes.client import JobClient
-
-JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())}
-"""Value of `training` -> kind, the preferred one first."""
 
 _ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _ACCOUNT = "system:serviceaccount:"  # prefix of `NAMESPACE:NAME` in a token
@@ -76,15 +68,11 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
         Of several kinds, it takes the first that the cluster has and, with a queue,
         that Kueue manages.
         """
-        from tfx_distribute.components.launchers.kubernetes import client, connection
+        from tfx_distribute.components.launchers.kubernetes import client
 
-        connection.load_config()
+        client.load_config()
         kinds = [kind for kind in self._kinds if len(self._kinds) == 1 or client.has_kind(kind)]
-        if not kinds:
-            raise ConfigurationError(
-                f"the cluster has neither JobSets nor TFJobs; {JobSet.install}, or write targets.kubeflow.training: step"
-            )
-        for kind in kinds:
+        for kind in kinds or self._kinds[:1]:  # without any, the cluster refuses the preferred one
             if kind.title != request["kind"] and self._training:
                 request = kind.make_manifest(self._training, self.settings, _find_step())
             self._jobs = client.JobClient(kind, request["metadata"]["name"], _namespace())
@@ -255,8 +243,6 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
             # What Python prints last says whether it could start.
             remedies = (reasons.find_remedy(words) for words in (end.how, *end.last_lines[-1:]))
             lines += list(filter(None, remedies))[:1]
-        if not ends and self._log.last_lines:  # the controller has removed the pods already
-            lines += ["the last lines of the chief:", *(f"  {line}" for line in self._log.last_lines)]
         return "\n".join(lines)
 
 

@@ -1,4 +1,7 @@
-"""Starts the fork server of training processes, and sends it requests about them."""
+"""Starts the fork server of training processes, and sends it requests about them.
+
+Does not import TensorFlow, so that the server starts early.
+"""
 
 import os
 from concurrent import futures
@@ -6,12 +9,15 @@ from pathlib import Path
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.fork_client import ForkClient, import_path
-from tfx_distribute.components.launchers.local import log_tail, loopback
+from tfx_distribute.components.launchers.local import loopback
 from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import keras_environment
 from tfx_distribute.trainer_module.liveness.exposure import Exposure
+
+LAST_LINES = 30  # a traceback of Python 3.13 has 20
+_LAST_BYTES = 1 << 16  # of a log, in which to look for them
 
 
 class ForkServer(ForkClient):
@@ -58,8 +64,7 @@ class ForkServer(ForkClient):
     def check(self) -> None:
         """Raises a TrainingError if the server has ended."""
         if self.has_ended:
-            lines = log_tail.last_lines(self.log)
-            raise TrainingError("\n".join(["the process that starts training processes ended:", *lines]))
+            raise TrainingError("\n".join(["the process that starts training processes ended:", *last_lines(self.log)]))
 
     def start(
         self, job: Path, log: Path, environment: dict[str, str], imports_tensorflow: bool = False
@@ -81,3 +86,12 @@ class ForkServer(ForkClient):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def last_lines(log: Path) -> list[str]:
+    """Returns the last lines of a log of any size; [] if there is none."""
+    if not log.exists():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+        return file.read().decode(errors="replace").rstrip().splitlines()[-LAST_LINES:]

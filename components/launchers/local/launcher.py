@@ -22,14 +22,21 @@ from typing import Any
 from absl import logging
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.launcher import Launcher, Limits, Request, State, Training, follow
-from tfx_distribute.components.launchers.local import gpus, log_tail, loopback
-from tfx_distribute.components.launchers.local.fork_client import ForkServer
+from tfx_distribute.components.launchers.launcher import (
+    Failure,
+    Launcher,
+    Limits,
+    Request,
+    Restarts,
+    State,
+    Training,
+    follow,
+)
+from tfx_distribute.components.launchers.local import gpus, loopback
+from tfx_distribute.components.launchers.local.fork_client import ForkServer, last_lines
 from tfx_distribute.components.launchers.local.process import Process
 from tfx_distribute.components.launchers.progress_log import ProgressLog
-from tfx_distribute.components.launchers.restarts import Failure, Restarts
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
     TF_CONFIG,
@@ -117,7 +124,6 @@ def launch(job: TrainingJob, work_dir: str, is_stopped: Callable[[], bool] = lam
         connect to each other.
       TrainingError: A training process failed; the message has its last lines.
     """
-    strategy_table.check_all_reduce(job.distribution, "this machine")
     log_dir = current_settings().log_dir or Path(tempfile.mkdtemp(prefix="tfx-distribute-logs-"))
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file, result_file = Path(work_dir) / "job.json", Path(job.outputs.result_file)
@@ -130,8 +136,11 @@ def launch(job: TrainingJob, work_dir: str, is_stopped: Callable[[], bool] = lam
         if server is None or server.keras_version != keras_version:
             server = stack.enter_context(ForkServer(log_dir / "fork-server.log", keras_version))
         exposure = server.wait_ready()
-        if len(tasks_of(job.distribution)) > 1:  # a single process has no server
-            _warn_if(loopback.describe(exposure))
+        # A single process has no server.
+        warning = loopback.describe(exposure) if len(tasks_of(job.distribution)) > 1 else ""
+        if warning:
+            logging.warning(warning)
+            _report(warning)
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="tmp-", dir=work_dir))
         restarts = Restarts(max_restarts, functools.partial(saved_step.read, job.outputs.checkpoint_dir), _report)
         launcher = LocalLauncher(replace(current_settings(), log_dir=log_dir, server=server), job, restarts)
@@ -190,7 +199,6 @@ class LocalLauncher(Launcher[Any]):
                     # Set in any case: this process may have one of another cluster.
                     TF_CONFIG: cluster.tf_config(task) if len(cluster.tasks) > 1 else "{}",
                 },
-                job_file.parent,
                 self.settings.log_dir,
                 is_server(distribution, task),
                 # It alone may load the driver of TPUs, and the server has not.
@@ -305,7 +313,7 @@ class LocalLauncher(Launcher[Any]):
         # Of a `run_fn`, nothing is known but what it prints.
         if chief.progress and chief.progress.phase == "run_fn" and now - self._shown_at >= REPORT_SECONDS:
             self._shown_at = now
-            if lines := log_tail.last_lines(chief.log):
+            if lines := last_lines(chief.log):
                 line = _COLORS.sub("", lines[-1]).strip()[:_MAX_LENGTH]
                 tell(CHIEF_TASK, replace(chief.progress, activity=line))
 
@@ -327,13 +335,6 @@ def local_cluster(roles: dict[str, int]) -> Cluster:
             probe.bind(("127.0.0.1", 0))
             addresses.append(f"127.0.0.1:{probe.getsockname()[1]}")
     return Cluster.of(roles, addresses)
-
-
-def _warn_if(message: str) -> None:
-    """Logs and reports a warning, unless it is empty."""
-    if message:
-        logging.warning(message)
-        _report(message)
 
 
 def _report(message: str) -> None:

@@ -4,12 +4,11 @@ import contextlib
 import signal
 from collections.abc import Mapping
 from concurrent import futures
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from tfx_distribute.components.launchers.local import log_tail
-from tfx_distribute.components.launchers.local.fork_client import ForkServer
-from tfx_distribute.components.launchers.restarts import Failure
+from tfx_distribute.components.launchers.launcher import Failure
+from tfx_distribute.components.launchers.local.fork_client import ForkServer, last_lines
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
@@ -20,7 +19,7 @@ class Process:
     """One process of the cluster.
 
     Attributes:
-      work_dir: Folder that it writes its reports to.
+      job_file: The job's document, in the folder that it writes its reports to.
       is_server: True if it runs for as long as the coordinator does, and is ended then.
       imports_tensorflow: As in `ForkServer.start`.
       end: Its exit code, once it is started.
@@ -33,7 +32,6 @@ class Process:
     task: ClusterTask
     job_file: Path
     environment: Mapping[str, str]
-    work_dir: Path
     log_dir: Path
     is_server: bool = False
     imports_tensorflow: bool = False
@@ -41,9 +39,9 @@ class Process:
     status: int | None = None
     silent_seconds: float = 0.0
     progress: Progress | None = None
-    _bytes_read: int = field(default=0)  # of its reports
-    _last_sign: int = field(default=0)
-    _last_sign_at: float = field(default=0.0)
+    _bytes_read: int = 0  # of its reports
+    _last_sign: int = 0
+    _last_sign_at: float = 0.0
 
     @property
     def log(self) -> Path:
@@ -52,11 +50,11 @@ class Process:
 
     @property
     def _progress_file(self) -> Path:
-        return self.work_dir / f"{self.task.file_name}.progress"
+        return self.job_file.with_name(f"{self.task.file_name}.progress")
 
     @property
     def _error_file(self) -> Path:
-        return self.work_dir / f"{self.task.file_name}.error"
+        return self.job_file.with_name(f"{self.task.file_name}.error")
 
     def start(self, server: ForkServer) -> None:
         """Starts it, for the first time or again."""
@@ -107,6 +105,6 @@ class Process:
             how += ", as when memory runs out: write a smaller batch"
         message = "\n".join(
             [f"training process {self.task} failed ({how}); all it printed is in {self.log}"]
-            + [f"  {line}" for line in log_tail.last_lines(self.log)]
+            + [f"  {line}" for line in last_lines(self.log)]
         )
         return Failure(message, is_final)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from absl import logging
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings, Request, State, Training
-from tfx_distribute.components.launchers.restarts import Failure
+from tfx_distribute.components.launchers.launcher import Failure, Launcher, LauncherSettings, Request, State, Training
 from tfx_distribute.trainer_module.job import strategy_info
 from tfx_distribute.trainer_module.job.cluster import (
     ERROR_FILE_VARIABLE,
@@ -112,11 +111,11 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
         while self._job and state_of(self._job) == "cancelling":
             time.sleep(self.poll_seconds)
             self._job = self._jobs.find_unfinished()
+        words = "CustomJob %s of an earlier attempt: following it: %s"
+        if not self._job and not has_result:
+            self._job, words = self._jobs.create(), "created CustomJob %s: %s"
         if self._job:
-            logging.info("CustomJob %s of an earlier attempt: following it: %s", self._job.name, self._address)
-        elif not has_result:
-            self._job = self._jobs.create()
-            logging.info("created CustomJob %s: %s", self._job.name, self._address)
+            logging.info(words, self._job.name, self._jobs.address_of(self._job.name))
         return self._job is not None
 
     def state(self) -> State:
@@ -124,7 +123,7 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
         assert self._jobs, "start comes first"
         assert self._job, "start comes first"
         job = self._job = self._jobs.get(self._job.name)
-        words, where = f"CustomJob {job.name}: {state_of(job)}", f"its logs: {self._address}"
+        words, where = f"CustomJob {job.name}: {state_of(job)}", f"its logs: {self._jobs.address_of(job.name)}"
         if state_of(job) in SUCCEEDED:
             return State("succeeded", words)
         if report := self._jobs.read_report():
@@ -143,13 +142,6 @@ class VertexLauncher(Launcher[VertexTrainingSettings]):
         """Cancels the job; see `Launcher`."""
         if self._jobs and self._job:
             self._jobs.cancel(self._job.name, has_time)
-
-    @property
-    def _address(self) -> str:
-        """Returns the address of the job's page in the Google Cloud console."""
-        assert self._jobs, "start comes first"
-        assert self._job, "start comes first"
-        return self._jobs.address_of(self._job.name)
 
 
 def state_of(job: "CustomJob") -> str:

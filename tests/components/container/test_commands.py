@@ -9,8 +9,7 @@ from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.types import standard_artifacts
 from tfx.utils import name_utils
 
-from tfx_distribute.components.container import commands
-from tfx_distribute.components.container.names import BLESSING, NO_ARTIFACT, RESOLVED_INPUT
+from tfx_distribute.components.container import BLESSING, NO_ARTIFACT, RESOLVED_INPUT, commands
 
 DRIVER = name_utils.get_full_name(FileBasedExampleGen.DRIVER_CLASS)
 INTERFACE = {"inputs": {}, "outputs": {}, "integer": [], "double": []}

@@ -7,7 +7,6 @@ from tfx.components.util import examples_utils
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_distribute.components.container import executor_io
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 INTERFACE = {
     "inputs": {"examples": "tfx.Examples", "anomalies": "tfx.ExampleAnomalies"},
@@ -131,13 +130,6 @@ def test_drivers_of_earlier_versions_give_outputs_no_name():
     output = executor_io.make_executor_output(executor_io.read(executor_input, INTERFACE, PATHS))
     (model,) = output["artifacts"]["model"]["artifacts"]
     assert (model["name"], model["uri"]) == ("", "s3://bucket/run/model")
-
-
-def test_several_artifacts_are_refused():
-    executor_input = json.loads(json.dumps(EXECUTOR_INPUT))
-    executor_input["inputs"]["artifacts"]["examples"]["artifacts"] *= 2
-    with pytest.raises(ConfigurationError, match="examples: 2 artifacts are given"):
-        executor_io.read(executor_input, INTERFACE, PATHS)
 
 
 def test_gs_is_left_to_tfx():

@@ -1,19 +1,24 @@
-"""Tests the loop that follows the training of any launcher, by a clock of its own."""
+"""Tests the loop that follows the training of any launcher, by a clock of its own.
+
+And how often and how soon a training is started again.
+"""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from tfx_distribute.components.launchers import launcher as launcher_lib
 from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedError
-from tfx_distribute.components.launchers.launcher import Launcher, Limits, State, follow
-from tfx_distribute.components.launchers.restarts import Failure, Restarts
+from tfx_distribute.components.launchers.launcher import Failure, Launcher, Limits, Restarts, State, follow
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.trainer_module.errors import TrainingError
 
 QUEUED, STARTING, RUNNING = State("queued", "in a queue"), State("starting", "0 of 2 pods"), State("running", "trains")
 SUCCEEDED = State("succeeded", "done")
 FAILED, FAILED_FOR_GOOD = (State("failed", "failed", Failure("it died", is_final)) for is_final in (False, True))
+
+DIED = Failure("training process worker 0 failed (killed by SIGKILL)\n  its last line")
 
 
 class Scripted(Launcher):
@@ -50,15 +55,16 @@ class Scripted(Launcher):
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    """Makes two looks ten seconds apart, which pass at once."""
-    now = [0.0]
+def waits(monkeypatch):
+    """Makes two looks ten seconds apart, which pass at once; returns the waits."""
+    waited = []
 
     class Time:
-        monotonic = staticmethod(lambda: now[0])
-        sleep = staticmethod(lambda seconds: now.__setitem__(0, now[0] + 10))
+        monotonic = staticmethod(lambda: 10.0 * len(waited))
+        sleep = staticmethod(waited.append)
 
     monkeypatch.setattr(launcher_lib, "time", Time)
+    return waited
 
 
 @pytest.fixture
@@ -140,3 +146,61 @@ def test_a_training_that_has_to_end_is_stopped_as_by_a_signal():
     with pytest.raises(TerminatedError):
         run(launcher, is_stopped=lambda: True)
     assert launcher.stops == [False]
+
+
+def make_restarts(max_restarts, saved=(0,), tell=lambda words: None):
+    """Returns restarts of a training whose last saved step is the last of `saved`."""
+    return Restarts(max_restarts, lambda: saved[-1], tell)
+
+
+def test_limit_and_reports():
+    told = []
+    restarts = make_restarts(2, tell=told.append)
+    assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
+    assert told == [
+        "training process worker 0 failed (killed by SIGKILL); restart 1 of 2",
+        "training process worker 0 failed (killed by SIGKILL); restart 2 of 2",
+    ]
+    assert restarts.describe(DIED) == f"{DIED.message}\nAll 2 restarts (max_restarts) are used up"
+    final = replace(DIED, is_final=True)
+    assert restarts.describe(final) == DIED.message
+
+
+def test_without_restarts_the_message_does_not_mention_them():
+    restarts = make_restarts(0, [100])
+    assert not restarts.allow(DIED)
+    assert restarts.describe(DIED) == DIED.message
+
+
+def test_the_count_begins_again_when_training_has_advanced():
+    saved = [0]
+    restarts = make_restarts(2, saved)
+    assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
+    saved.append(10)
+    assert [restarts.allow(DIED) for _ in range(3)] == [True, True, False]
+    saved.append(9)  # of a try that began at an earlier save
+    assert not restarts.allow(DIED)
+    saved.append(11)
+    assert restarts.allow(DIED)
+
+
+def test_restarts_of_a_platform():
+    """It has made as many by itself as it was allowed."""
+    saved = [5]
+    restarts = make_restarts(3, saved)
+    failure = replace(DIED, has_restarted=True)
+    assert not restarts.allow(failure)
+    saved.append(6)
+    assert restarts.allow(failure), "after a save"
+    assert not restarts.allow(failure)
+
+
+def test_waits_longer_and_longer_without_progress(waits):
+    saved = [10]
+    restarts = make_restarts(20, saved)
+    for _ in range(8):
+        restarts.allow(DIED)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    saved.append(11)
+    assert restarts.allow(DIED)
+    assert len(waits) == 7, "restarts at once after some progress"

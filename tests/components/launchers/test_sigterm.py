@@ -1,10 +1,6 @@
-import functools
-import logging
 import os
 import signal
-import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -41,24 +37,6 @@ def test_a_signal_that_other_code_turns_into_another_exception(number, expected)
     with pytest.raises(expected) as caught, terminable():
         run()
     assert type(caught.value) is expected
-
-
-def test_a_signal_within_logging_leaves_it_to_other_threads():
-    """As in the client of Kubernetes, which sets the levels of loggers all the time."""
-    logger = logging.getLogger("test_sigterm")
-    logger._cache = SimpleNamespace(clear=functools.partial(os.kill, os.getpid(), signal.SIGTERM))
-
-    def run() -> None:
-        logger.manager._clear_cache()
-        logger._cache = {}
-        time.sleep(1)
-
-    with pytest.raises(TerminatedError), terminable():
-        run()
-    thread = threading.Thread(target=logging.getLogger, args=("test_sigterm.other",), daemon=True)
-    thread.start()
-    thread.join(5)
-    assert not thread.is_alive()
 
 
 def test_a_signal_that_nohup_ignores_stays_ignored():

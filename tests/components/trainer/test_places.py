@@ -12,8 +12,7 @@ from tfx.types import standard_artifacts
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.errors import NotFollowedError
-from tfx_distribute.components.launchers.launcher import Launcher, State
-from tfx_distribute.components.launchers.restarts import Restarts
+from tfx_distribute.components.launchers.launcher import Launcher, Restarts, State
 from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, places
 from tfx_distribute.trainer_module import atomic_files

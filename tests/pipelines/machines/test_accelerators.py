@@ -58,11 +58,6 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
             "gke",
             "accelerator_count: 4 is not that of tpu-v5-lite-podslice 2x4; leave accelerator_count out",
         ),
-        (
-            {"accelerator": "nvidia.com/mig-1g.5gb", "accelerator_count": 2},
-            "kubernetes",
-            "accelerator_count: a process can use one part of a GPU, not 2; write 1, or more workers",
-        ),
         ({"spot": True}, "kubernetes", "spot: kubernetes has no label .* write a node_selector and tolerations"),
     ],
 )

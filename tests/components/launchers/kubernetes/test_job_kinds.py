@@ -5,17 +5,39 @@ from dataclasses import replace
 
 import pytest
 from kubernetes import client
-from pod_settings import DISTRIBUTIONS, SETTINGS
 
-from tfx_distribute.components.launchers.kubernetes.jobset import TASK_INDEX
-from tfx_distribute.components.launchers.kubernetes.launcher import JOB_KINDS
-from tfx_distribute.components.launchers.kubernetes.pod_template import Step
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, TASK_INDEX, Step
+from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 NAME = "digits-1"
+IMAGE = "registry.example.com/digits:1"
+
+
+def pod(**limits: str) -> dict:
+    container = {"name": "tensorflow", "image": IMAGE, "resources": {"limits": limits}}
+    return {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": [container]}}
+
+
+SETTINGS = KubernetesSettings(
+    name="digits",
+    worker=pod(**{"nvidia.com/gpu": "2", "memory": "32Gi"}),
+    parameter_server=pod(memory="8Gi"),
+    training_dir="/shared/training",
+    labels={"team": "a"},
+)
+DISTRIBUTIONS = {
+    "default": Distribution(),
+    "one_device": Distribution("one_device"),
+    "mirrored": Distribution("mirrored", accelerator_count=2),
+    "central_storage": Distribution("central_storage", accelerator_count=2),
+    "multi_worker_mirrored": Distribution("multi_worker_mirrored", num_workers=3),
+    "parameter_server": Distribution("parameter_server", num_workers=2, num_parameter_servers=2),
+    "tpu": Distribution("tpu"),
+    "model_parallel": Distribution("model_parallel", mesh="1x2"),
+}
 
 
 def make(kind, distribution, settings=SETTINGS):
@@ -38,13 +60,6 @@ def test_tfjob_of_each_strategy(strategy, expected):
 def test_queue(kind):
     manifest = make(kind, Distribution(), replace(SETTINGS, queue="team-a"))
     assert manifest["metadata"]["labels"] == {"team": "a", "kueue.x-k8s.io/queue-name": "team-a"}
-
-
-def test_reduction_servers_need_vertex_ai():
-    with pytest.raises(
-        ConfigurationError, match="reduction_server is Vertex AI's, and Kubeflow has none; write all_reduce=nccl"
-    ):
-        make("jobset", Distribution("multi_worker_mirrored", num_workers=2, all_reduce="reduction_server"))
 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTIONS)

@@ -11,7 +11,7 @@ import pytest
 from running import children, is_running, listening, training_processes, wait_until
 
 from tfx_distribute.components.launchers.local import launcher as local_launcher
-from tfx_distribute.components.launchers.local import log_tail
+from tfx_distribute.components.launchers.local.fork_client import LAST_LINES
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingOptions, UserModule
 
@@ -129,7 +129,7 @@ def test_error_in_one_process_ends_all_with_its_last_lines(cluster, tmp_path):
     assert "training process worker 0 failed (exit code 1)" in message
     assert "the last words" in message
     assert "ZeroDivisionError: worker's own mistake (TPU_LOAD_LIBRARY=0)" in message, "no driver of TPUs is loaded"
-    assert len(message.splitlines()) <= log_tail.LAST_LINES + 1
+    assert len(message.splitlines()) <= LAST_LINES + 1
     assert not any("restart" in message for message in cluster.messages())
     assert children(cluster.server.pid) == []
 

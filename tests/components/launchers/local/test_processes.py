@@ -10,9 +10,9 @@ import pytest
 from programs import Programs
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.launcher import Training
+from tfx_distribute.components.launchers.launcher import Restarts, Training
+from tfx_distribute.components.launchers.local.fork_client import LAST_LINES, last_lines
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
-from tfx_distribute.components.launchers.restarts import Restarts
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     FaultTolerance,
@@ -135,3 +135,11 @@ def test_worker_that_serves_is_started_again_alone(start, tmp_path, monkeypatch,
     assert follow(launcher).phase == phase
     assert len(told) == max_restarts
     assert all(words.endswith("; restart 1 of 1") for words in told)
+
+
+def test_last_lines_of_a_long_log(tmp_path):
+    log = tmp_path / "log"
+    assert last_lines(log) == []
+    lines = [f"line {number} of the log" for number in range(100_000)]
+    log.write_text("\n".join(lines) + "\n\n")
+    assert last_lines(log) == lines[-LAST_LINES:]

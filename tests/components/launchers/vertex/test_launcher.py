@@ -18,7 +18,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 from tfx_distribute.trainer_module.job.training_job import Distribution
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 
-OPTIONS = Options(worker_restarts=0, job_restarts=0, grace=0.5)  # our exit codes end a job at once
 SLEEP = "import time; time.sleep(60)"
 
 
@@ -33,7 +32,7 @@ def api(tmp_path, monkeypatch) -> Iterator[VertexApi]:
     ):
         monkeypatch.setattr(module, name, value)
     (tmp_path / "jobs").mkdir()
-    with VertexApi(tmp_path / "jobs", OPTIONS) as server, server.connected():
+    with VertexApi(tmp_path / "jobs", Options(grace=0.5)) as server, server.connected():
         yield server
 
 
@@ -64,11 +63,6 @@ def launch(error_file: str, **options: int) -> None:
 
 def jobs(api: VertexApi) -> list:
     return api.all("customJobs")
-
-
-def plan(api: VertexApi, *states: str, error: str = "") -> None:
-    """Sets the states of the next job, which then do not follow its processes."""
-    api.plan(*(f"{state}" for state in states), error=error)
 
 
 def wait_for_job(api: VertexApi, state: str = "") -> str:
@@ -103,7 +97,7 @@ def test_a_job_that_succeeds(api, error_file, caplog):
 )
 def test_a_job_that_ends_badly(api, error_file, state, error, message):
     api.error_delay = 0.0
-    plan(api, "RUNNING", state, error=error)
+    api.plan("RUNNING", state, error=error)
     with pytest.raises(TrainingError) as raised:
         launch(error_file, max_restarts=3)
     assert message in str(raised.value)
@@ -136,7 +130,7 @@ EXIT = "The replica workerpool1-0 exited with a non-zero status of "
     "error", [f"{EXIT}138. To find out", f"{EXIT}9(SIGKILL)", "Resources are insufficient in region: us-central1.", ""]
 )
 def test_failures_after_which_a_job_is_created_again(api, error_file, error):
-    plan(api, "RUNNING", "FAILED", error=error)
+    api.plan("RUNNING", "FAILED", error=error)
     launch(error_file, max_restarts=1)
     assert states(api) == ["FAILED", "SUCCEEDED"]
 
@@ -144,7 +138,7 @@ def test_failures_after_which_a_job_is_created_again(api, error_file, error):
 def test_the_error_of_a_failed_job_is_waited_for(api, error_file):
     """The service sets it about a minute after the state."""
     api.error_delay = 1.0
-    plan(api, "RUNNING", "FAILED", error="The replica workerpool0-0 exited with a non-zero status of 1.")
+    api.plan("RUNNING", "FAILED", error="The replica workerpool0-0 exited with a non-zero status of 1.")
     with pytest.raises(TrainingError, match="non-zero status of 1"):
         launch(error_file, max_restarts=1)
     assert len(jobs(api)) == 1
@@ -162,7 +156,7 @@ def test_a_job_runs_on_while_the_service_does_not_answer(api, error_file, code, 
 def test_a_service_that_does_not_answer_any_more(api, error_file):
     background = start(error_file, SLEEP)
     wait_for_job(api)
-    api.outage(60)
+    api.fail("UNAVAILABLE", times=1000)
     assert "Vertex AI did not answer for 5 s; the last error: " in str(background.wait())
 
 

@@ -51,6 +51,11 @@ def without_none(settings: dict) -> dict:
     [
         (("accelerator_count=4",), {}, "accelerator_count: 4 devices per training process, but a machine has 2"),
         (
+            ("num_workers=2", "strategy=multi_worker_mirrored", "all_reduce=reduction_server"),
+            {},
+            "all_reduce: reduction_server is Vertex AI's, and Kubeflow has none; write all_reduce=nccl",
+        ),
+        (
             ("num_workers=2", "strategy=multi_worker_mirrored"),
             {"training_dir": None},
             "training_dir: is missing; the pods of a training cannot reach s3://bucket/root",

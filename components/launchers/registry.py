@@ -6,11 +6,11 @@ other machines. Launchers of other packages are found by their entry points, in 
 """
 
 import json
+from importlib import metadata
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from tfx_distribute.components import plugins
 from tfx_distribute.components.launchers.launcher import Launcher, LauncherSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -24,7 +24,9 @@ LAUNCHERS = {
 
 def find(name: str) -> type[Launcher[Any]]:
     """Returns a launcher's class; raises a ConfigurationError if no package has it."""
-    launchers = plugins.find(GROUP, LAUNCHERS)
+    launchers = {point.name: point for point in metadata.entry_points(group=GROUP)}
+    # Other packages cannot replace these.
+    launchers.update({own: metadata.EntryPoint(own, path, GROUP) for own, path in LAUNCHERS.items()})
     if name not in launchers:
         raise ConfigurationError(f"launcher: no package here has {name!r}; install the one that has it in the image")
     launcher: type[Launcher[Any]] = launchers[name].load()

@@ -12,7 +12,6 @@ from own_launcher import SshSettings
 from programs import Programs
 from running import is_running
 
-from tfx_distribute.components import plugins
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.launcher import Launcher, Training
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
@@ -87,13 +86,8 @@ class OwnHarness(ProcessHarness):
         installed.mkdir()
         (installed / "entry_points.txt").write_text("[tfx_distribute.launchers]\nssh = own_launcher:SshLauncher\n")
         monkeypatch.syspath_prepend(str(folder))
-        plugins._installed.cache_clear()
 
     def make_launcher(self, restarts: Restarts) -> Launcher[Any]:
         ssh = ("sh", "-c", 'eval "exec $2"', "ssh")
         settings = SshSettings("digits", hosts=("127.0.0.1",), python=str(self._script), ssh=ssh)
         return registry.make(registry.from_json(registry.to_json(settings)))
-
-    def close(self) -> None:
-        super().close()
-        plugins._installed.cache_clear()

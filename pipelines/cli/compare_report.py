@@ -5,9 +5,8 @@ from dataclasses import fields
 from typing import Any
 
 from tfx_distribute.pipelines.cli import tables
-from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.compare.advice import advise
-from tfx_distribute.pipelines.compare.combinations import Combination, efficiencies
+from tfx_distribute.pipelines.compare.combinations import Combination, efficiencies, format_value
 from tfx_distribute.pipelines.compare.measurement import Measurement
 
 
@@ -26,7 +25,7 @@ def as_text(combinations: Sequence[Combination], train_steps: int) -> str:
                 _format(measured.wait_share, ".0%"),
                 _format(measured.loss, ".4g"),
             ]
-        rows.append([*map(grid.format_value, each.values.values()), *cells])
+        rows.append([*map(format_value, each.values.values()), *cells])
     reasons = [f"{each.status}: {each.label}: {each.reason}" for each in combinations if each.reason]
     advice = [f"* {sentence}" for sentence in advise(combinations, train_steps)]
     return "\n\n".join(part for part in (tables.format_table(rows), "\n".join(reasons), "\n".join(advice)) if part)

@@ -1,4 +1,4 @@
-"""Makes a pipeline of each combination, and finds those that cannot be trained.
+"""Makes a pipeline of each combination of values, and finds those that cannot train.
 
 Imports no TensorFlow: everything here is known before anything runs.
 """
@@ -6,13 +6,12 @@ Imports no TensorFlow: everything here is known before anything runs.
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from tfx_distribute.components.launchers.local import gpus as gpus_lib
 from tfx_distribute.components.spec_model import Scalar
-from tfx_distribute.pipelines.compare import grid as grid_lib
 from tfx_distribute.pipelines.compare.measurement import Measurement
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, SECTION_PARAMETERS, PipelineSpec
@@ -21,6 +20,8 @@ from tfx_distribute.trainer_module.job import shard_plan, strategy_table
 from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
+# Commas are part of these values. Several of them are written as several `-p`.
+NOT_SPLIT = frozenset({"base_model", "class_weight", "layout_rules", "tpu"})
 # An epoch is this part of the steps. The first one is the warm-up, and the last one has
 # the loss.
 EPOCHS = 20
@@ -37,6 +38,8 @@ MEASURED_TRAINING: Mapping[str, Scalar] = {
     "profile_steps": "",
     "max_restarts": 0,
 }
+
+Grid = Mapping[str, tuple[Scalar, ...]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Combination:
     @property
     def label(self) -> str:
         """Its values on one line."""
-        return grid_lib.describe(self.values) or "the training"
+        return describe(self.values) or "the training"
 
     @property
     def speed(self) -> float:
@@ -72,7 +75,23 @@ class Combination:
         return self.measurement.examples_per_second / self.devices if self.measurement and self.devices else 0.0
 
 
-def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequence[str] = ()) -> list[Combination]:
+def parse(arguments: Iterable[str]) -> Grid:
+    """Reads `name=value,value` arguments. A name that is repeated gets more values.
+
+    A comma in a parameter of `NOT_SPLIT` is part of its value.
+    """
+    grid: dict[str, tuple[Scalar, ...]] = {}
+    for argument in arguments:
+        name, _, text = argument.partition("=")
+        texts = [argument]  # one value, or no `=`, which is refused as it is written
+        if "," in text and name not in NOT_SPLIT:
+            texts = [f"{name}={value.strip()}" for value in text.split(",")]
+        for one in texts:
+            grid[name] = grid.get(name, ()) + tuple(loader.parse_parameters([one]).values())
+    return grid
+
+
+def make(spec: PipelineSpec, grid: Grid, train_steps: int, gpus: Sequence[str] = ()) -> list[Combination]:
     """Makes all combinations of a grid; those that cannot be trained are `skipped`.
 
     A value of which no combination can be trained, or that cannot be compared, raises a
@@ -82,7 +101,7 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
         if name in LENGTHS:
             raise ConfigurationError(f"-p {name}: all combinations train for the same steps; write --train-steps instead")
         if name in MEASURED_TRAINING:
-            fixed = grid_lib.describe({name: MEASURED_TRAINING[name]})
+            fixed = describe({name: MEASURED_TRAINING[name]})
             raise ConfigurationError(f"-p {name}: a comparison only trains, with {fixed}; leave it out")
         if name in ("base_model", *SECTION_PARAMETERS) and len(values) > 1:
             raise ConfigurationError(f"-p {name}: all combinations train on the same data and base model; write one value")
@@ -92,7 +111,7 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
     for name, value in [(name, value) for name, values in grid.items() for value in values]:
         problems = [each.reason for each in combinations if each.values[name] is value]
         if all(problems):
-            raise ConfigurationError(f"-p {grid_lib.describe({name: value})}: {problems[0]}")
+            raise ConfigurationError(f"-p {describe({name: value})}: {problems[0]}")
     if not grid and combinations[0].reason:
         raise ConfigurationError(combinations[0].reason)
     return _sharing_shards(combinations)
@@ -160,3 +179,15 @@ def efficiencies(combinations: Sequence[Combination]) -> list[float | None]:
 def _series(combination: Combination) -> str:
     """Returns a key that trainings share if they differ in their size alone."""
     return repr({name: value for name, value in combination.values.items() if name not in SIZE_PARAMETERS})
+
+
+def format_value(value: Scalar) -> str:
+    """Formats a value as it is written in a pipeline file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def describe(values: Mapping[str, Scalar]) -> str:
+    """Formats values on one line, such as `strategy=mirrored num_workers=1`."""
+    return " ".join(f"{name}={format_value(value)}" for name, value in values.items())

@@ -5,9 +5,10 @@ from compared import outcome, unmeasured
 
 from tfx_distribute.components import Search
 from tfx_distribute.pipelines.compare import combinations as combinations_lib
-from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job.declaration import declarations
+from tfx_distribute.trainer_module.job.parameters import GROUPS
 
 MULTI = "strategy=multi_worker_mirrored"
 
@@ -17,10 +18,32 @@ def make(request):
     digits = loader.load(request.config.rootpath / "examples" / "digits" / "pipeline.yaml")
 
     def make(*arguments, gpus=(), spec=digits):
-        return combinations_lib.make(spec, grid.parse(arguments), 200, gpus)
+        return combinations_lib.make(spec, combinations_lib.parse(arguments), 200, gpus)
 
     make.spec = digits
     return make
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {}),
+        (["num_workers= 1, 2 ", "num_workers=4"], {"num_workers": (1, 2, 4)}),
+        (["flag=true,1,1.0"], {"flag": (True, 1, 1.0)}),
+        (["mesh=1x2,2x1", "mesh="], {"mesh": ("1x2", "2x1", "")}),
+        (["layout_rules="], {"layout_rules": ("",)}),
+        (["text=a=b,c"], {"text": ("a=b", "c")}),
+    ],
+)
+def test_values(arguments, expected):
+    assert repr(combinations_lib.parse(arguments)) == repr(expected)
+
+
+def test_all_parameters_of_free_text_are_known():
+    """A comma in a new parameter of this kind must not divide it."""
+    texts = {each.name for each in declarations(*GROUPS) if each.type is str and not each.choices}
+    assert texts <= combinations_lib.NOT_SPLIT | {"mesh", "export_best", "profile_steps"}
+    assert combinations_lib.NOT_SPLIT - {"base_model"} <= texts
 
 
 def test_the_pipeline_is_cut_down_to_a_measured_training(make):
@@ -63,6 +86,9 @@ def test_all_combinations_read_the_same_shards_in_whole_files(make):
         (["strategy=one_device,multi_worker_mirrored", "num_workers=2,3"], "-p strategy=one_device: num_workers: "),
         ([MULTI, "num_workers=1,-2"], "-p num_workers=-2"),
         (["num_workers=1,true"], "-p num_workers=true"),
+        (["num_workers=1,"], "-p num_workers="),
+        (["num_workers"], "-p num_workers: write -p name=value"),
+        (["=1,2"], "-p =1: write -p name=value"),
         (["lerning_rate=1,2"], "did you mean 'learning_rate'?"),
         (["all_reduce=reduction_server", MULTI, "num_workers=2"], "this machine has none"),
         (["epochs=1,2"], "-p epochs: all combinations train for the same steps; write --train-steps instead"),

@@ -4,7 +4,6 @@ import pytest
 from tfx import types
 from tfx.components.trainer.component import Trainer as StockTrainer
 from tfx.components.transform.component import Transform
-from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import standard_artifacts
@@ -17,7 +16,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
 SEARCH = Search(objective="val_loss", space={"units": ValueRange(min=1, max=8)}, max_trials=3)
-DYNAMIC = Importer("value", standard_artifacts.Integer).outputs["result"].future()[0].value
 
 
 def channel(artifact: type = standard_artifacts.Examples) -> types.Channel:
@@ -157,23 +155,15 @@ def test_arguments_of_tfx_as_dicts_are_checked_alike():
         Tuner(SEARCH, **known, hparams={"units": 4}, epochs=2, eval_args={"steps": 7})
 
 
-RATE = data_types.RuntimeParameter("rate", float)
-
-
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"hparams": {"lr": RATE}}, r"hparams: 'lr' is a RuntimeParameter.*RuntimeParameter\('hparams', str\) for a JSON"),
-        ({"label": {"digit": RATE}}, "label: 'digit' is a RuntimeParameter"),
-        ({"train_args": {"num_steps": RATE}}, "train_args: 'num_steps' is a RuntimeParameter"),
-        ({"hparams": {"lr": DYNAMIC}}, "hparams: 'lr' is a dynamic value of TFX"),
-        ({"train_steps": DYNAMIC}, "train_steps: it is a dynamic value of TFX.*only values and RuntimeParameters"),
-    ],
+    ("name", "value"), [("hparams", {"lr": 0.1}), ("train_args", {"num_steps": 5}), ("label", {"digit": "digit"})]
 )
-def test_values_that_no_run_would_get_are_refused(arguments, message):
-    arguments = {"build_model": "m.build_model", "label": "y", **arguments}
-    with pytest.raises(ConfigurationError, match=f"^{message}"):
-        Trainer(channel(), **arguments)
-    if "custom_config" not in arguments:
-        with pytest.raises(ConfigurationError, match=f"^{message}"):
-            Tuner(SEARCH, channel(), **{"hparams": {"units": 4}, **arguments})
+def test_a_runtime_parameter_within_a_value_is_refused(name, value):
+    """A run would get its description in place of its value."""
+    arguments = {"build_model": "m.build_model", "label": "y", "hparams": {"units": 4}}
+    within = {key: data_types.RuntimeParameter("rate", float) for key in value}
+    for component, given in ((Trainer, [channel()]), (Tuner, [SEARCH, channel()])):
+        with pytest.raises((ConfigurationError, TypeError), match="RuntimeParameter"):
+            component(*given, **{**arguments, name: within})
+    with pytest.raises(ConfigurationError, match=r"^hparams: .*RuntimeParameter\('hparams', str\) for a JSON object"):
+        Trainer(channel(), build_model="m.build_model", hparams={"lr": data_types.RuntimeParameter("rate", float)})

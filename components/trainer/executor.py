@@ -10,7 +10,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_distribute.components.trainer import job_builder, places, saved_state
+from tfx_distribute.components.trainer import job_builder, places, run_identity
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job import time_use as time_use_lib
@@ -33,7 +33,7 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
         with places.open_place(input_dict, output_dict, exec_properties, parameters.distribution, model.uri) as place:
             job = job_builder.build_job(place.staged, exec_properties, parameters, place.folder)
-            with saved_state.owned(job.outputs):
+            with run_identity.owned(job.outputs):
                 result = place.launch(job)
                 # Within the block: the saved state stays if the model cannot be copied.
                 place.staged.copy_back()

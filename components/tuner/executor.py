@@ -17,7 +17,6 @@ from tfx_distribute.components.trainer import job_builder, places, run_identity
 from tfx_distribute.components.tuner import local_trials, trials
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.components.tuner.search import Search
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
 
 # Name of the file, as of TFX's Tuner.
@@ -52,10 +51,6 @@ class Executor(base_executor.BaseExecutor):
             launch = local_trials.share_machine(place, parameters.distribution, search.num_parallel_trials)
             inputs = place.staged.inputs
             job = job_builder.describe_job(inputs, Outputs("", "", ""), exec_properties, parameters, place.folder)
-            if job.data is None:
-                raise ConfigurationError(
-                    "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner"
-                )
             identity = {
                 **run_identity.fingerprint_inputs(job, place.staged, exec_properties.get("module_fingerprint")),
                 "tune": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],

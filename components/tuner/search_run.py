@@ -64,20 +64,14 @@ class SearchRun:
             except BaseException:
                 self._stopped.set()  # the block waits for the threads
                 raise
-        if shortfall := oracle_lib.describe_shortfall(self._oracle):
-            announce(shortfall)
+        planned, made = self._oracle.max_trials or 0, len(self._oracle.trials)  # hyperband plans no number
+        if made < planned:
+            announce(f"the search tried {made} combinations of values, not {planned}: it found no others in tune.space")
         trials_ended = self._ended()
         if not self._has_succeeded():
             reason = f"; the last one, {trials_ended[-1].trial}: {trials_ended[-1].message}" if trials_ended else ""
             self._forget_failures()
             raise TrainingError(f"tune: none of the {len(trials_ended)} trials succeeded{reason}")
-        longest = count_epochs(self._job.training_options)
-        if self._search.oracle == "hyperband" and all(trial.epochs < longest for trial in trials_ended):
-            announce(
-                f"tune.space: it has {len(trials_ended)} combinations of values, fewer than hyperband begins with to "
-                f"continue the best with epochs={longest} and factor={self._search.factor}; write oracle: random, or fewer "
-                "epochs"
-            )
 
     def _run_trials(self, threads: futures.Executor) -> None:
         names = [f"worker-{number}" for number in range(self._search.num_parallel_trials)]
@@ -179,11 +173,6 @@ class SearchRun:
         ended = self._read(trial)
         how = f": {self._search.objective} {score:.6g}" if score is not None else f" failed: {trials.shorten(message)}"
         announce(f"trial {ended.trial}{how}")
-        if message.startswith("base_model"):  # of another architecture: each such trial would fail
-            raise ConfigurationError(
-                f"{message}; or leave hyperparameters that change the architecture out of tune.space "
-                f"(here {_describe(ended)})"
-            )
         limit = self._search.max_consecutive_failed_trials
         latest = self._ended()[-limit:]
         if len(latest) == limit and all(trial.score is None for trial in latest):

@@ -89,11 +89,15 @@ def _add_steps(
             f"train_args: num_steps={train_args.num_steps} and epochs={options.epochs} both say how long to train; "
             "write one of them"
         )
-    return replace(
-        options,
-        train_steps=_choose_steps("train_args", train_args.num_steps, "train_steps", options.train_steps),
-        eval_steps=_choose_steps("eval_args", eval_args.num_steps, "eval_steps", options.eval_steps),
-    )
+    for argument, name, num_steps in (
+        ("train_args", "train_steps", train_args.num_steps),
+        ("eval_args", "eval_steps", eval_args.num_steps),
+    ):
+        value = getattr(options, name)
+        if num_steps and value and num_steps != value:
+            raise ConfigurationError(f"{argument}: num_steps={num_steps} contradicts {name}={value}; write one of them")
+        options = replace(options, **{name: num_steps or value})
+    return options
 
 
 def build_job(
@@ -244,13 +248,6 @@ def _read_data(
         schema=schema,
         label_ranges={feature: by_split for feature, by_split in ranges.items() if by_split},
     )
-
-
-def _choose_steps(argument: str, num_steps: int, name: str, value: int) -> int:
-    """Returns the steps that a TFX argument or a parameter sets; 0 for neither."""
-    if num_steps and value and num_steps != value:
-        raise ConfigurationError(f"{argument}: num_steps={num_steps} contradicts {name}={value}; write one of them")
-    return num_steps or value
 
 
 def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:

@@ -63,8 +63,7 @@ class Executor(base_executor.BaseExecutor):
                 tempfile.TemporaryDirectory(prefix="oracle-") as oracle_folder,
             ):
                 run = SearchRun(search, job, folder, oracle_folder, launch)
-                run.run()
-                result = run.result()
+                result = run.run()
                 write(best, table, run.best_hyperparameters(), result)
                 run.copy_logs(os.path.join(table.uri, "logs"))
                 storage.discard(folder)

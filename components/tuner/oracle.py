@@ -16,7 +16,6 @@ from keras_tuner.engine import trial as trial_lib
 from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.components.tuner.search import Search, ValueRange, list_steps
 from tfx_distribute.components.tuner.trials import COMPLETED, FAILED, Trial
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 Oracle: TypeAlias = keras_tuner.Oracle
 KerasTrial: TypeAlias = trial_lib.Trial
@@ -88,17 +87,12 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
         "seed": search.seed + 1,  # KerasTuner takes 0 for no seed
         "max_consecutive_failed_trials": sys.maxsize,  # SearchRun counts them itself
     }
-    try:
-        if search.oracle == "hyperband":
-            oracle = keras_tuner.oracles.HyperbandOracle(max_epochs=max_epochs, factor=search.factor, **arguments)
-        elif search.oracle == "bayesian":
-            oracle = BayesianOracle(max_trials=search.max_trials, **arguments)
-        else:
-            oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"tune.oracle: {search.oracle} needs SciPy and scikit-learn ({error}); install them, or write random"
-        ) from error
+    if search.oracle == "hyperband":
+        oracle = keras_tuner.oracles.HyperbandOracle(max_epochs=max_epochs, factor=search.factor, **arguments)
+    elif search.oracle == "bayesian":
+        oracle = BayesianOracle(max_trials=search.max_trials, **arguments)
+    else:
+        oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
     oracle.verbose = 0
     oracle._max_collisions = _MAX_COLLISIONS
     oracle._set_project_dir(folder, _PROJECT)  # only a Tuner of KerasTuner does it otherwise

@@ -54,8 +54,8 @@ class SearchRun:
         if text is not None:
             oracle_lib.restore(self._oracle, oracle_folder, saved_step.parse(text, path))
 
-    def run(self) -> None:
-        """Runs the trials that are left."""
+    def run(self) -> trials.SearchResult:
+        """Runs the trials that are left, and returns the table of all."""
         if ended := self._oracle.end_order:
             announce(f"continues the search, of which {len(ended)} trials are done")
         with futures.ThreadPoolExecutor(self._search.num_parallel_trials) as threads:
@@ -72,6 +72,8 @@ class SearchRun:
             reason = f"; the last one, {trials_ended[-1].trial}: {trials_ended[-1].message}" if trials_ended else ""
             self._forget_failures()
             raise TrainingError(f"tune: none of the {len(trials_ended)} trials succeeded{reason}")
+        ranked = trials.ranked(trials_ended, self._search.goal)
+        return trials.SearchResult(self._search.objective, self._search.goal, ranked)
 
     def _run_trials(self, threads: futures.Executor) -> None:
         names = [f"worker-{number}" for number in range(self._search.num_parallel_trials)]
@@ -104,11 +106,6 @@ class SearchRun:
         """Returns the best trial's hyperparameters, in KerasTuner's format."""
         (best,) = self._oracle.get_best_trials(1)
         return json.dumps({**best.hyperparameters.get_config(), "values": dict(self._read(best).hparams)})
-
-    def result(self) -> trials.SearchResult:
-        """Returns the table of trials."""
-        ranked = trials.ranked(self._ended(), self._search.goal)
-        return trials.SearchResult(self._search.objective, self._search.goal, tuple(ranked))
 
     def copy_logs(self, folder: str) -> None:
         """Copies the trials' TensorBoard logs to a folder for each."""

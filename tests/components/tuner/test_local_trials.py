@@ -61,7 +61,6 @@ def test_trials_of_one_machine_share_no_gpu(monkeypatch):
             Distribution("multi_worker_mirrored", num_workers=2, accelerator_count=1),
             "3 trials at the same time need 2 GPUs each, and this machine has 2; write 1, or accelerator_type: cpu",
         ),
-        (Distribution("tpu"), "trials at the same time cannot share this machine's TPU; write 1$"),
     ],
 )
 def test_too_few_devices_for_trials_at_the_same_time(monkeypatch, distribution, problem):

@@ -82,8 +82,7 @@ def tried(trainings: Trainings) -> list[tuple[float, int]]:
 def test_random_search(run, tmp_path, parallel):
     trainings = Trainings()
     search = run(trainings, num_parallel_trials=parallel)
-    search.run()
-    result = search.result()
+    result = search.run()
     assert len(set(tried(trainings))) == len(result.trials) == 5
     assert all(0.001 <= rate <= 1 and 1 <= units <= 64 and type(units) is int for rate, units in tried(trainings))
     assert [trial.score for trial in result.trials] == sorted(loss(job) for job in trainings.jobs)
@@ -141,10 +140,9 @@ def test_next_attempt_repeats_no_trial(run, oracle):
     whole, first, second = Trainings(), Trainings(end_after=7), Trainings()
     with pytest.raises(KeyboardInterrupt):
         run(first, max_trials=9, oracle=oracle).run()
-    search = run(second, max_trials=9, oracle=oracle)
-    search.run()
+    result = run(second, max_trials=9, oracle=oracle).run()
     assert first.names + second.names == list("012345678")
-    assert len(search.result().trials) == 9
+    assert len(result.trials) == 9
     assert len(set(tried(first) + tried(second))) == 9
     if oracle == "random":
         (Path(first.jobs[0].outputs.model_run_dir).parents[1] / SEARCH_FILE).unlink()
@@ -180,8 +178,7 @@ def test_an_interrupt_stops_the_trials_that_train(tmp_path):
 def test_hyperband_continues_the_best_trials(run, tmp_path):
     trainings = Trainings()
     search = run(trainings, oracle="hyperband", max_trials=0)
-    search.run()
-    result = {trial.trial: trial for trial in search.result().trials}
+    result = {trial.trial: trial for trial in search.run().trials}
     jobs = dict(zip(trainings.names, trainings.jobs, strict=True))
     assert {job.training_options.epochs for job in trainings.jobs} == {1, 3, 9}
     continued = [trial for trial in result.values() if trial.continues]
@@ -201,10 +198,9 @@ def test_hyperband_continues_the_best_trials(run, tmp_path):
 def test_failed_trials_count_as_the_worst_of_their_round(run):
     trainings = Trainings(lambda job: float("nan") if job.hparams["units"] % 2 else loss(job))
     search = run(trainings, oracle="hyperband", max_trials=0, max_consecutive_failed_trials=20, seed=1)
-    search.run()
+    result = search.run().trials
     epochs = [job.training_options.epochs for job in trainings.jobs]
     assert {1: epochs.count(1), 3: epochs.count(3), 9: epochs.count(9)} == {1: 9, 3: 8, 9: 6}, "as without failures"
-    result = search.result().trials
     assert {trial.status for trial in result if trial.hparams["units"] % 2} == {"FAILED"}
     assert result[0].score is not None
     assert json.loads(search.best_hyperparameters())["values"] == result[0].hparams
@@ -220,8 +216,8 @@ def test_failed_trials_count_and_the_search_goes_on(run):
     trainings = Trainings(fails_above_8_units)
     space = {"units": ValueRange(values=(1, 2, 4, 16))}
     search = run(trainings, space=space, max_trials=4)
-    search.run()
-    assert {trial.hparams["units"]: trial.message for trial in search.result().trials if trial.status == "FAILED"} == {
+    result = search.run()
+    assert {trial.hparams["units"]: trial.message for trial in result.trials if trial.status == "FAILED"} == {
         16: "training process chief failed\n  more than 8 units\n  are too many",
         4: "val_loss is nan",
     }
@@ -254,20 +250,17 @@ def test_an_outage_is_not_a_failed_trial(run, parallel, kind):
     trainings, again = Trainings(lose_the_service), Trainings()
     with pytest.raises(kind, match="did not answer for 600 s"):
         run(trainings, num_parallel_trials=parallel, max_consecutive_failed_trials=1).run()
-    search = run(again, num_parallel_trials=parallel, max_consecutive_failed_trials=1)
-    search.run()
+    result = run(again, num_parallel_trials=parallel, max_consecutive_failed_trials=1).run()
     assert again.names[0] in trainings.names, "it had not ended"
-    assert [trial.status for trial in search.result().trials] == ["COMPLETED"] * 5
+    assert [trial.status for trial in result.trials] == ["COMPLETED"] * 5
 
 
 def test_trials_that_have_ended_are_not_repeated(run):
     """Not the last one either, if the results could not be written."""
     first, again = Trainings(), Trainings()
     run(first).run()
-    search = run(again)
-    search.run()
+    assert len(run(again).run().trials) == 5
     assert again.names == []
-    assert len(search.result().trials) == 5
 
 
 def test_a_trial_that_ends_without_the_objective_has_failed(run):
@@ -278,9 +271,8 @@ def test_a_trial_that_ends_without_the_objective_has_failed(run):
         result = trainings(job, trial, is_stopped)
         return replace(result, metrics={"loss": math.nan}) if trial == "2" else result
 
-    search = run(without_evaluation)
-    search.run()
-    assert [(trial.trial, trial.message) for trial in search.result().trials if trial.score is None] == [
+    result = run(without_evaluation).run()
+    assert [(trial.trial, trial.message) for trial in result.trials if trial.score is None] == [
         ("2", "it ended without val_loss")
     ]
 
@@ -292,9 +284,7 @@ def test_a_trial_whose_job_somebody_deletes_has_failed(run):
         return loss(job)
 
     trainings = Trainings(lose_the_second)
-    search = run(trainings)
-    search.run()
-    statuses = [trial.status for trial in search.result().trials]
+    statuses = [trial.status for trial in run(trainings).run().trials]
     assert (statuses.count("FAILED"), statuses.count("COMPLETED")) == (1, 4)
 
 
@@ -316,7 +306,6 @@ def test_unknown_objective_ends_the_search_at_once(run):
 @pytest.mark.parametrize("oracle", ["random", "bayesian"])
 def test_steps_are_tried_up_to_max(run, oracle):
     trainings = Trainings(lambda job: abs(job.hparams["rate"] - 0.3))
-    search = run(trainings, space={"rate": ValueRange(min=0, max=0.3, step=0.1)}, oracle=oracle, max_trials=4, seed=1)
-    search.run()
-    assert search.result().trials[0].hparams == {"rate": 0.3}
+    space = {"rate": ValueRange(min=0, max=0.3, step=0.1)}
+    assert run(trainings, space=space, oracle=oracle, max_trials=4, seed=1).run().trials[0].hparams == {"rate": 0.3}
     assert {type(job.hparams["rate"]) for job in trainings.jobs} == {float}

@@ -10,26 +10,34 @@ import json
 import math
 import os
 import threading
+from collections.abc import Callable
 from concurrent import futures
 from dataclasses import replace
 
+from absl import logging
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.errors import GoneError, NoRoomError, NotFollowedError
+from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trials
-from tfx_distribute.components.tuner.local_trials import Launch, announce
 from tfx_distribute.components.tuner.search import Search, count_epochs, with_epochs
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.reporting.progress import Progress
 from tfx_distribute.trainer_module.state import saved_step
 
 SEARCH_FILE = "search.json"
 # Folders in that of a trial.
 LOGS, STATE = "logs", "state"
+
+# Trains a trial, given its job, its number, and a function that returns True if it has
+# to end.
+Launch = Callable[[TrainingJob, str, Callable[[], bool]], TrainingResult]
 
 
 class SearchRun:
@@ -218,6 +226,12 @@ def _is_of_trial(error: BaseException) -> bool:
     # the values that were tried. Whoever deletes the job of a trial wants it ended.
     is_outage = isinstance(error, NotFollowedError | NoRoomError) and not isinstance(error, GoneError)
     return isinstance(error, TrainingError | ConfigurationError) and not is_outage
+
+
+def announce(message: str) -> None:
+    """Shows a message about the search in the terminal, and logs it."""
+    logging.info(message)
+    local_launcher.current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
 def _describe(trial: trials.Trial) -> str:

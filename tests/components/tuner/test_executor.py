@@ -8,7 +8,7 @@ import pytest
 
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer.places import open_place
-from tfx_distribute.components.tuner.local_trials import share_machine
+from tfx_distribute.components.tuner.executor import share_machine
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,

@@ -70,10 +70,6 @@ def test_values_reach_the_executor():
             {"examples": channel(), "build_model": "m.build_model", "example_weight": "w"},
             "example_weight: there is no label",
         ),
-        (
-            {"examples": channel(), "build_model": "m.build_model", "label": "y", "example_weight": {"y": "w"}},
-            "example_weight: it is for the outputs y, and label is for none",
-        ),
         ({"examples": channel(), "run_fn": "m.run_fn", "num_workers": 0}, "num_workers: 0 is too small"),
     ],
 )
@@ -87,7 +83,6 @@ def test_contradictory_arguments_are_refused(arguments, message):
     [
         ({"run_fn": "m.run_fn", "precision": "mixed_bfloat16"}, "precision: a run_fn decides on it by itself; leave it out"),
         ({"run_fn": "m.run_fn", "hparams": {"units": 3}}, "hparams: are for build_model; write custom_config"),
-        ({"run_fn": "m.run_fn", "strategy": "model_parallel"}, "strategy: a run_fn cannot train under 'model_parallel'"),
         ({"build_model": "m.build_model", "custom_config": {"units": 3}}, "custom_config: is for a run_fn; write hparams"),
         ({"run_fn": "m.run_fn", "warm_start": WarmStart(freeze=["dense"])}, "base_model: a run_fn takes weights from"),
         (

@@ -66,12 +66,12 @@ def fingerprint_inputs(job: TrainingJob, staged: Staged, module_fingerprint: str
     # find existing checkpoints.
     module = {"function": job.module.function, "files": _fingerprint_module_files(job), "told": module_fingerprint}
     return {
-        "module": _fingerprint(module),
-        "data": _fingerprint(data_document),
-        "hparams": _fingerprint(dict(job.hparams)),
-        "parameters": _fingerprint({**options, **order}),
-        "environment": _fingerprint(fingerprint.environment()),
-        **({"base_model": _fingerprint(base_model)} if base_model else {}),
+        "module": fingerprint_of(module),
+        "data": fingerprint_of(data_document),
+        "hparams": fingerprint_of(dict(job.hparams)),
+        "parameters": fingerprint_of({**options, **order}),
+        "environment": fingerprint_of(fingerprint.environment()),
+        **({"base_model": fingerprint_of(base_model)} if base_model else {}),
     }
 
 
@@ -83,7 +83,7 @@ def ensure_checkpoint_dir(
     Logs a warning if there are only states of runs with other inputs: of those whose
     folder, or one in it, has the `state_file`. `noun` is the kind of run, for messages.
     """
-    folder = os.path.join(root, _fingerprint(dict(identity)))
+    folder = os.path.join(root, fingerprint_of(dict(identity)))
     if not tf.io.gfile.exists(folder):
         _warn_of_other_states(root, identity, state_file, noun)
         document = {**identity, "versions": fingerprint.environment()}  # these for people
@@ -169,5 +169,6 @@ def _find_checksums(split: Split, checksums: Mapping[str, str]) -> list[str]:
     return [checksums.get(file) or tfrecords.checksum(file) for file in split.files]
 
 
-def _fingerprint(value: Any) -> str:
+def fingerprint_of(value: Any) -> str:
+    """Returns the fingerprint of a document."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -3,7 +3,6 @@
 Trials that train at the same time on this machine share its devices.
 """
 
-import hashlib
 import json
 import os
 import tempfile
@@ -66,7 +65,7 @@ class Executor(base_executor.BaseExecutor):
             job = job_builder.describe_job(inputs, Outputs("", "", ""), exec_properties, parameters, place.folder)
             identity = {
                 **run_identity.fingerprint_inputs(job, place.staged, exec_properties.get("module_fingerprint")),
-                "tune": hashlib.sha256(json.dumps(search.decisive_settings(), sort_keys=True).encode()).hexdigest()[:16],
+                "tune": run_identity.fingerprint_of(search.decisive_settings()),
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
             folder = run_identity.ensure_checkpoint_dir(root, identity, SEARCH_FILE, noun="search")

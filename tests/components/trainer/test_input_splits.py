@@ -70,12 +70,6 @@ def test_shards_are_taken_as_the_manifest_says(read, examples):
     assert [os.path.basename(file) for file in split.files] == [f"shard-{number}.tfrecord" for number in range(3)]
 
 
-def test_missing_shard_is_named(read, shard):
-    shard.unlink()
-    with pytest.raises(DataError, match=f"^examples: the shard {shard}, 10 examples, is missing"):
-        read()
-
-
 def test_truncated_shard_is_named_with_its_record(read, shard):
     shard.write_bytes(shard.read_bytes()[:-3])
     with pytest.raises(

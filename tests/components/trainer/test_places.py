@@ -303,8 +303,9 @@ def test_the_saved_step_is_read(trained, state, monkeypatch):
 
 
 def test_names_are_dns_labels_with_room_for_pods():
-    name = places.job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
-    assert name == places.job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
+    pipeline = "1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more"
+    name = places.job_name(pipeline, "s3://b/run/1/model")
+    assert name == places.job_name(pipeline, "s3://b/run/1/model")
     assert name.startswith("tfx-1-digits")
     assert len(f"{name}-worker-100-0-abcde") <= 63
-    assert name != places.job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/2/model")
+    assert name != places.job_name(pipeline, "s3://b/run/2/model")

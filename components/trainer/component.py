@@ -19,7 +19,7 @@ from tfx.utils import json_utils, proto_utils
 from typing_extensions import Unpack
 
 from tfx_distribute.components.trainer import executor, job_builder
-from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.job.declaration import declarations
 from tfx_distribute.trainer_module.job.parameters import GROUPS
@@ -242,8 +242,8 @@ def spec_arguments(component: str, kind: str | None, parameters: Mapping[str, An
         "warm_start": (given["warm_start"] and given["warm_start"].to_json()) or None,
     }
     steps = {
-        "train_args": _to_message("train_args", given["train_args"], trainer_pb2.TrainArgs),
-        "eval_args": _to_message("eval_args", given["eval_args"], trainer_pb2.EvalArgs),
+        "train_args": _to_message(given["train_args"], trainer_pb2.TrainArgs),
+        "eval_args": _to_message(given["eval_args"], trainer_pb2.EvalArgs),
     }
     _check_properties({**properties, **steps}, kind, given)
     if kind == "build_model" and given["transform_graph"]:
@@ -274,18 +274,9 @@ def _write_hparams(hparams: dict[str, Any] | data_types.RuntimeParameter) -> Tex
         ) from error
 
 
-def _to_message(name: str, value: Any, kind: type[Message]) -> Any:
-    """Returns a message of `kind` for a message, a dict of its fields, or None.
-
-    A RuntimeParameter is returned as it is.
-    """
-    if value is None or isinstance(value, Mapping):
-        try:
-            return json_format.ParseDict(value or {}, kind())
-        except json_format.ParseError as error:
-            fields = ", ".join(kind.DESCRIPTOR.fields_by_name)
-            raise ConfigurationError(f"{name}: {first_line(error)} Write fields of {kind.__name__}: {fields}") from error
-    return value
+def _to_message(value: Any, kind: type[Message]) -> Any:
+    """Returns a message for a dict of its fields or None; other values stay."""
+    return json_format.ParseDict(value or {}, kind()) if value is None or isinstance(value, Mapping) else value
 
 
 def _check_transformed(examples: types.BaseChannel, transform_graph: types.BaseChannel) -> None:

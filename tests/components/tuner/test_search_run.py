@@ -93,19 +93,6 @@ def test_random_search(run, tmp_path, parallel):
     assert not list(tmp_path.glob(f"*/{STATE}")), "no later trial continues from them"
 
 
-def test_values_keep_the_types_of_the_defaults(run):
-    space = {
-        "rate": ValueRange(values=(1, 2)),
-        "wide": ValueRange(values=(False, True)),
-        "kind": ValueRange(values=("relu", "elu")),
-    }
-    trainings = Trainings(lambda job: 1.0)
-    run(trainings, space=space, max_trials=8).run()
-    assert len(trainings.jobs) == 8, "all there are"
-    types = {tuple(type(job.hparams[name]) for name in space) for job in trainings.jobs}
-    assert types == {(float, bool, str)}
-
-
 @pytest.fixture
 def announced(monkeypatch) -> list[str]:
     messages: list[str] = []
@@ -114,10 +101,17 @@ def announced(monkeypatch) -> list[str]:
 
 
 def test_search_ends_when_all_values_have_been_tried(run, announced):
+    """They have the types of the defaults."""
+    space = {
+        "rate": ValueRange(values=(1, 2)),
+        "wide": ValueRange(values=(False, True)),
+        "kind": ValueRange(values=("relu", "elu")),
+    }
     trainings = Trainings(lambda job: 1.0)
-    run(trainings, space={"wide": ValueRange(values=(False, True))}, max_trials=9).run()
-    assert len(trainings.jobs) == 2
-    assert announced[-1] == "the search tried 2 combinations of values, not 9: it found no others in tune.space"
+    run(trainings, space=space, max_trials=9).run()
+    assert len(trainings.jobs) == 8
+    assert {tuple(type(job.hparams[name]) for name in space) for job in trainings.jobs} == {(float, bool, str)}
+    assert announced[-1] == "the search tried 8 combinations of values, not 9: it found no others in tune.space"
 
 
 def test_bayesian_search_repeats_no_trial_and_keeps_to_the_range(run, announced):

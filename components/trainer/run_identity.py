@@ -18,9 +18,9 @@ from tfx.types import standard_component_specs
 from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module import atomic_files
-from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
+from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
-from tfx_distribute.trainer_module.job.training_job import Outputs, Split, TrainingData, TrainingJob
+from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingData, TrainingJob
 from tfx_distribute.trainer_module.state import ownership, saved_step
 from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
@@ -58,8 +58,8 @@ def fingerprint_inputs(job: TrainingJob, staged: Staged, module_fingerprint: str
     # If the checksums of the examples are known, neither their place matters nor what
     # produced them; nor do splits that are not read.
     if checksums:
-        data_document["train"] = _find_checksums(data.train, checksums)
-        data_document["eval"] = data.eval and _find_checksums(data.eval, checksums)
+        data_document["train"] = [checksums[file] for file in data.train.files]
+        data_document["eval"] = data.eval and [checksums[file] for file in data.eval.files]
         del data_document["transform_graph"], data_document["schema"]
     base_model = job.base_model and [location.fingerprint(job.base_model), asdict(job.warm_start)]
     # These keys are part of the fingerprints: if one were renamed, retries would not
@@ -162,11 +162,6 @@ def _read_checksums(examples: list[types.Artifact]) -> dict[str, str]:
         for split in manifest.splits.values()
         for shard in split.shards
     }
-
-
-def _find_checksums(split: Split, checksums: Mapping[str, str]) -> list[str]:
-    """Returns the checksums of a split's files; computes those of damaged files."""
-    return [checksums.get(file) or tfrecords.checksum(file) for file in split.files]
 
 
 def fingerprint_of(value: Any) -> str:

@@ -207,7 +207,6 @@ class SearchRun:
         return (score, "") if math.isfinite(score) else (None, f"{objective} is {score}")
 
     def _has_succeeded(self) -> bool:
-        """Returns True if at least one trial has succeeded."""
         return any(trial.score is not None for trial in self._ended())
 
     def _forget_failures(self) -> None:

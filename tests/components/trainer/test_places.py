@@ -32,11 +32,6 @@ RESULT = TrainingResult(1, 32, 10, 1.0, {})
 
 
 @pytest.fixture
-def settings(tmp_path):
-    return SshSettings("digits", training="ssh", training_dir=str(tmp_path / "shared"))
-
-
-@pytest.fixture
 def artifacts(tmp_path):
     model, run, examples = standard_artifacts.Model(), standard_artifacts.ModelRun(), standard_artifacts.Examples()
     for artifact, name in ((model, "model"), (run, "model_run"), (examples, "examples")):
@@ -44,12 +39,6 @@ def artifacts(tmp_path):
         os.makedirs(artifact.uri)
     (tmp_path / "step" / "examples" / "data").write_text("1")
     return {"examples": [examples]}, {"model": [model], "model_run": [run]}
-
-
-@pytest.fixture
-def state(tmp_path):
-    """The folder of the saved state."""
-    return tmp_path / "state"
 
 
 class OneCall(Launcher):
@@ -84,14 +73,12 @@ class OneCall(Launcher):
 
 
 @pytest.fixture
-def stops():
-    """What the launcher was stopped with, each time."""
-    return []
+def trained(monkeypatch, artifacts, tmp_path):
+    """Trains with the test's own launcher, and returns what that has been given.
 
-
-@pytest.fixture
-def trained(monkeypatch, settings, artifacts, state, stops):
-    """Trains with the test's own launcher, and returns what that has been given."""
+    `stops` has what the launcher was stopped with, each time.
+    """
+    settings = SshSettings("digits", training="ssh", training_dir=str(tmp_path / "shared"))
     monkeypatch.setitem(registry.LAUNCHERS, "ssh", "own_launcher:SshLauncher")
     properties = {"build_model": "model.build_model", "launcher": registry.to_json(settings)}
     inputs, outputs = artifacts
@@ -105,7 +92,7 @@ def trained(monkeypatch, settings, artifacts, state, stops):
                 None,
                 Distribution(),
                 TrainingOptions(32, train_steps=10),
-                Outputs(f"{model}/Format-Serving", run, result_file, str(state)),
+                Outputs(f"{model}/Format-Serving", run, result_file, str(tmp_path / "state")),
             )
             launcher = OneCall(
                 lambda: launch(TrainingJob.from_json(atomic_files.read(launcher.training.job_address))), phase
@@ -114,11 +101,12 @@ def trained(monkeypatch, settings, artifacts, state, stops):
             try:
                 assert place.launch(job, trial) == RESULT
             finally:
-                stops.extend(launcher.stops)
+                train.stops.extend(launcher.stops)
             place.staged.copy_back()
         training = launcher.training
         return training.name, training.job_address, training.environment, launcher.has_result
 
+    train.stops = []
     return train
 
 
@@ -273,7 +261,7 @@ def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
     assert len(seen) == 3
 
 
-def test_a_training_that_another_attempt_follows_is_left_alone(trained, stops, tmp_path, monkeypatch):
+def test_a_training_that_another_attempt_follows_is_left_alone(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(timeouts, "LEASE_RENEW_SECONDS", 0.05)
 
     def be_replaced(job):
@@ -281,11 +269,11 @@ def test_a_training_that_another_attempt_follows_is_left_alone(trained, stops, t
 
     with pytest.raises(NotFollowedError, match="another attempt of this step"):
         trained(be_replaced, "running")
-    assert stops == []
+    assert trained.stops == []
     assert [*(tmp_path / "shared").glob("*/inputs/examples-0/data")], "its processes read it"
 
 
-def test_the_saved_step_is_read(trained, state, monkeypatch):
+def test_the_saved_step_is_read(trained, tmp_path, monkeypatch):
     """Restarts after which training has advanced do not add up."""
     read = []
 
@@ -296,9 +284,10 @@ def test_the_saved_step_is_read(trained, state, monkeypatch):
     monkeypatch.setattr(places, "Restarts", make_restarts)
     trained(succeed)
     document = {"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}}
-    (state / "settings").mkdir(parents=True)
+    settings = tmp_path / "state" / "settings"
+    settings.mkdir(parents=True)
     for text, step in (("{", 0), (json.dumps(document), 90)):
-        (state / "settings" / "state.json").write_text(text)
+        (settings / "state.json").write_text(text)
         assert read[0]() == step
 
 

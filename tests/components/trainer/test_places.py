@@ -8,6 +8,7 @@ import time
 import pytest
 from own_launcher import SshSettings
 from tfx.types import standard_artifacts
+from training import make_job
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry
@@ -18,14 +19,7 @@ from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, places
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.training_job import (
-    Distribution,
-    Outputs,
-    TrainingJob,
-    TrainingOptions,
-    TrainingResult,
-    UserModule,
-)
+from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.liveness import lease
 
 RESULT = TrainingResult(1, 32, 10, 1.0, {})
@@ -87,19 +81,13 @@ def trained(monkeypatch, artifacts, tmp_path):
         with places.open_place(inputs, outputs, properties, Distribution(), outputs["model"][0].uri) as place:
             model, run = (place.staged.outputs[name][0].uri for name in ("model", "model_run"))
             result_file = os.path.join(place.folder, job_builder.RESULT_FILE)
-            job = TrainingJob(
-                UserModule("model.build_model"),
-                None,
-                Distribution(),
-                TrainingOptions(32, train_steps=10),
-                Outputs(f"{model}/Format-Serving", run, result_file, str(tmp_path / "state")),
-            )
+            outputs_of_job = Outputs(f"{model}/Format-Serving", run, result_file, str(tmp_path / "state"))
             launcher = OneCall(
                 lambda: launch(TrainingJob.from_json(atomic_files.read(launcher.training.job_address))), phase
             )
             monkeypatch.setattr(registry, "make", lambda settings: launcher)
             try:
-                assert place.launch(job, trial) == RESULT
+                assert place.launch(make_job(outputs=outputs_of_job), trial) == RESULT
             finally:
                 train.stops.extend(launcher.stops)
             place.staged.copy_back()

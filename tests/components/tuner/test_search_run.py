@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from running import wait_until
+from training import make_job
 
 from tfx_distribute.components.launchers.errors import GoneError, NoAnswerError, NoRoomError
 from tfx_distribute.components.launchers.local import launcher as local_launcher
@@ -18,24 +19,11 @@ from tfx_distribute.components.tuner import search_run
 from tfx_distribute.components.tuner.search import Search, ValueRange
 from tfx_distribute.components.tuner.search_run import SEARCH_FILE, STATE, SearchRun
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.training_job import (
-    Distribution,
-    Outputs,
-    TrainingJob,
-    TrainingOptions,
-    TrainingResult,
-    UserModule,
-)
+from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingOptions, TrainingResult
 
 SPACE = {"rate": ValueRange(min=0.001, max=1.0, sampling="log"), "units": ValueRange(min=1, max=64)}
-JOB = TrainingJob(
-    module=UserModule("model.build_model"),
-    data=None,
-    distribution=Distribution("default"),
-    training_options=TrainingOptions(epochs=9),
-    outputs=Outputs("", "", ""),
-    hparams={"rate": 0.1, "units": 8, "kind": "relu", "wide": False},
-)
+HPARAMS = {"rate": 0.1, "units": 8, "kind": "relu", "wide": False}
+JOB = make_job(training_options=TrainingOptions(epochs=9), hparams=HPARAMS)
 
 
 def loss(job: TrainingJob) -> float:

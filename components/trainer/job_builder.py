@@ -222,7 +222,7 @@ def _read_data(
     splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY])
     label, example_weight = read_labels(exec_properties)
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
-    schema = _only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY))
+    schema = _file(inputs, standard_component_specs.SCHEMA_KEY)
     splits.check_schema(transform_graph, schema)
     train_splits = list(train_args.splits) or ["train"]
     train = splits.read(train_splits, "train_args")
@@ -252,7 +252,7 @@ def _read_data(
 
 def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:
     """Reads a Tuner's document in KerasTuner's format; None if there is no Tuner."""
-    file = _only_file(_uri(inputs, standard_component_specs.HYPERPARAMETERS_KEY))
+    file = _file(inputs, standard_component_specs.HYPERPARAMETERS_KEY)
     if file is None:
         return None
     with fileio.open(file, "r") as stream:
@@ -276,7 +276,8 @@ def _uri(inputs: staging.Artifacts, key: str) -> str | None:
     return artifact_utils.get_single_uri(inputs[key]) if inputs.get(key) else None
 
 
-def _only_file(folder: str | None) -> str | None:
+def _file(inputs: staging.Artifacts, key: str) -> str | None:
+    folder = _uri(inputs, key)
     return io_utils.get_only_uri_in_dir(folder) if folder else None
 
 

@@ -51,14 +51,6 @@ class BayesianOracle(keras_tuner.oracles.BayesianOptimizationOracle):
         return self._random_populate_space() if self._duplicate(values) else {**response, "values": values}
 
 
-def make_space(search: Search, hparams: Mapping[str, Scalar]) -> keras_tuner.HyperParameters:
-    """Returns the space of a search, with the types of `hparams`, for KerasTuner."""
-    space = keras_tuner.HyperParameters()
-    for name, values in search.space.items():
-        _add(space, name, values, type(hparams[name]))
-    return space
-
-
 def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind: type) -> None:
     if kind is bool and len(values.values) == 2:
         space.Boolean(name)
@@ -74,11 +66,15 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind
         space.Float(name, float(values.min or 0.0), float(values.max or 0.0), sampling=values.sampling)
 
 
-def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: int, folder: str) -> Oracle:
+def make_oracle(search: Search, hparams: Mapping[str, Scalar], max_epochs: int, folder: str) -> Oracle:
     """Makes the oracle of a search, which writes to `folder`, a new one.
 
-    `max_epochs` is for `hyperband`: epochs of the longest trial.
+    `hparams` decides on the types of values. `max_epochs` is for `hyperband`: epochs of
+    the longest trial.
     """
+    space = keras_tuner.HyperParameters()
+    for name, values in search.space.items():
+        _add(space, name, values, type(hparams[name]))
     arguments: dict[str, Any] = {
         "objective": keras_tuner.Objective(search.objective, search.goal),
         "hyperparameters": space,

@@ -54,9 +54,8 @@ class SearchRun:
         self._folder = folder
         self._oracle_folder = oracle_folder
         self._launch, self._stopped = launch, threading.Event()
-        space = oracle_lib.make_space(search, shared_job.hparams)
         epochs = count_epochs(shared_job.training_options)
-        self._oracle = oracle_lib.make_oracle(search, space, epochs, oracle_folder)
+        self._oracle = oracle_lib.make_oracle(search, shared_job.hparams, epochs, oracle_folder)
         path = os.path.join(folder, SEARCH_FILE)
         text = atomic_files.read(path)
         if text is not None:

@@ -240,15 +240,13 @@ def spec_arguments(component: str, kind: str | None, parameters: Mapping[str, An
         "hparams": _write_hparams(given["hparams"] or {}),
         "has_base_model": 1 if given["base_model"] else None,
         "warm_start": (given["warm_start"] and given["warm_start"].to_json()) or None,
-    }
-    steps = {
         "train_args": _to_message(given["train_args"], trainer_pb2.TrainArgs),
         "eval_args": _to_message(given["eval_args"], trainer_pb2.EvalArgs),
     }
-    _check_properties({**properties, **steps}, kind, given)
+    _check_properties(properties, kind, given)
     if kind == "build_model" and given["transform_graph"]:
         _check_transformed(given["examples"], given["transform_graph"])
-    return {**given, **properties, **steps}
+    return {**given, **properties}
 
 
 def package_module(component: base_component.BaseComponent) -> None:

@@ -6,8 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from tfx_distribute.pipelines.cli import tables
-from tfx_distribute.pipelines.compare.combinations import Combination, efficiencies, format_value
-from tfx_distribute.pipelines.compare.measurement import Measurement
+from tfx_distribute.pipelines.compare import Combination, Measurement, efficiencies, format_value
 
 Measured = tuple[Combination, Measurement]
 

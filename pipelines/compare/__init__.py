@@ -1,1 +1,0 @@
-"""Compares trainings under several strategies, numbers of workers and batches."""

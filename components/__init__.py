@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfx_distribute.components.trainer.component import Trainer as Trainer
     from tfx_distribute.components.tuner.component import Tuner as Tuner
     from tfx_distribute.components.tuner.search import Search as Search
-    from tfx_distribute.components.tuner.value_range import ValueRange as ValueRange
+    from tfx_distribute.components.tuner.search import ValueRange as ValueRange
     from tfx_distribute.trainer_module.job.warm_start import WarmStart as WarmStart
 
 # Beam's worker processes import modules of this package, and must not load TFX.

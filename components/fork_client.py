@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import IO, Any, cast
 
-from tfx_distribute.components.module_command import module_command
+# The first entry of sys.path is the working folder. An installed program must not
+# import from it: in a folder that others can write to, it would run their code.
+# Python 3.11 has the option -P for this.
+_RUN = "import sys; del sys.path[0]; import runpy; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 
 
 class ForkClient:
@@ -119,6 +122,11 @@ class ForkClient:
         for end in list(self._ends.values()):
             with contextlib.suppress(InvalidStateError):
                 end.set_result(status)
+
+
+def module_command(module: str) -> list[str]:
+    """Returns a command like `python -m MODULE` that ignores the working folder."""
+    return [sys.executable, "-c", _RUN.format(module)]
 
 
 def import_path() -> list[str]:

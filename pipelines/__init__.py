@@ -18,7 +18,7 @@ from tfx_distribute.trainer_module import lazy_names
 
 if TYPE_CHECKING:
     from tfx_distribute.components.tuner.search import Search as Search
-    from tfx_distribute.components.tuner.value_range import ValueRange as ValueRange
+    from tfx_distribute.components.tuner.search import ValueRange as ValueRange
     from tfx_distribute.pipelines.plan.run_plan import RunPlan as RunPlan
     from tfx_distribute.pipelines.python_api import compile_pipeline as compile_pipeline
     from tfx_distribute.pipelines.python_api import compile_spec as compile_spec

@@ -106,11 +106,11 @@ def test_no_code_is_empty(request):
 
 
 def test_the_parameters_that_a_comparison_refuses_are_listed(request):
-    from tfx_distribute.pipelines.compare import combinations
+    from tfx_distribute.pipelines import compare
 
     text = (request.config.rootpath / "docs" / "scaling.md").read_text()
     listed = text.partition("are refused:")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", listed)) == {*combinations.LENGTHS, *combinations.MEASURED_TRAINING}
+    assert set(re.findall(r"`(\w+)`", listed)) == {*compare.LENGTHS, *compare.MEASURED_TRAINING}
 
 
 def test_links_exist(request):

@@ -1,11 +1,15 @@
 """Defines the Trainer component: TFX's Trainer with parameters for distribution."""
 
+import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from google.protobuf import json_format
 from google.protobuf.message import Message
 from tfx import types
+from tfx.components.example_gen.component import FileBasedExampleGen, QueryBasedExampleGen
+from tfx.components.transform.component import Transform
 from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
@@ -14,7 +18,7 @@ from tfx.types import component_spec, standard_artifacts, standard_component_spe
 from tfx.utils import json_utils, proto_utils
 from typing_extensions import Unpack
 
-from tfx_distribute.components.trainer import argument_checks, executor, job_builder
+from tfx_distribute.components.trainer import executor, job_builder
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
 from tfx_distribute.trainer_module.job.declaration import declarations
@@ -177,7 +181,12 @@ class Trainer(base_component.BaseComponent):
             RuntimeParameter is checked when the component runs.
           TypeError: There is no such argument.
         """
-        _check_sources(module_file, run_fn, build_model, examples, transformed_examples, transform_graph)
+        if sum(map(bool, (module_file, run_fn, build_model))) != 1:
+            raise ConfigurationError("Trainer: exactly one of module_file, run_fn and build_model must be supplied")
+        if bool(examples) == bool(transformed_examples):
+            raise ConfigurationError("Trainer: exactly one of examples and transformed_examples must be supplied")
+        if transformed_examples and not transform_graph:
+            raise ConfigurationError("Trainer: transformed_examples needs transform_graph")
         arguments = spec_arguments(
             "Trainer",
             function_kind(module_file, run_fn, build_model),
@@ -222,25 +231,22 @@ def spec_arguments(component: str, kind: str | None, parameters: Mapping[str, An
             raise TypeError(f"{component}.__init__() got an unexpected keyword argument {name!r}")
     values = {name: int(value) if isinstance(value, bool) else value for name, value in parameters.items()}
     given = {"custom_config": None, **arguments}
-    checked = ("label", "example_weight", "hparams", "custom_config", "train_args", "eval_args")
-    argument_checks.check_values({**values, **{name: given[name] for name in checked}})
+    config = given["custom_config"]
     properties = {
         **values,
         "label": labels.to_text(given["label"]),
         "example_weight": labels.to_text(given["example_weight"]),
-        "custom_config": _as_json(given["custom_config"]),
-        "hparams": _as_json(given["hparams"] or {}),
+        "custom_config": json_utils.dumps(config) if not isinstance(config, data_types.RuntimeParameter) else config,
+        "hparams": _write_hparams(given["hparams"] or {}),
         "has_base_model": 1 if given["base_model"] else None,
         "warm_start": (given["warm_start"] and given["warm_start"].to_json()) or None,
+        "train_args": _to_message(given["train_args"], trainer_pb2.TrainArgs),
+        "eval_args": _to_message(given["eval_args"], trainer_pb2.EvalArgs),
     }
-    steps = {
-        "train_args": argument_checks.to_message("train_args", given["train_args"], trainer_pb2.TrainArgs),
-        "eval_args": argument_checks.to_message("eval_args", given["eval_args"], trainer_pb2.EvalArgs),
-    }
-    _check_properties({**properties, **steps}, kind, given)
+    _check_properties(properties, kind, given)
     if kind == "build_model" and given["transform_graph"]:
-        argument_checks.check_transformed(given["examples"], given["transform_graph"])
-    return {**given, **properties, **steps}
+        _check_transformed(given["examples"], given["transform_graph"])
+    return {**given, **properties}
 
 
 def package_module(component: base_component.BaseComponent) -> None:
@@ -254,25 +260,37 @@ def package_module(component: base_component.BaseComponent) -> None:
         )
 
 
-def _as_json(value: Any) -> Any:
-    return value if isinstance(value, data_types.RuntimeParameter) else json_utils.dumps(value)
+def _write_hparams(hparams: dict[str, Any] | data_types.RuntimeParameter) -> Text:
+    if isinstance(hparams, data_types.RuntimeParameter):
+        return hparams
+    try:
+        return json.dumps(hparams, sort_keys=True)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"hparams: {error}; values within hparams are fixed when the pipeline is compiled; write a value, or "
+            "hparams=RuntimeParameter('hparams', str) for a JSON object with all of them"
+        ) from error
 
 
-def _check_sources(
-    module_file: Text | None,
-    run_fn: Text | None,
-    build_model: Text | None,
-    examples: types.BaseChannel | None,
-    transformed_examples: types.BaseChannel | None,
-    transform_graph: types.BaseChannel | None,
-) -> None:
-    """Checks that the Trainer has one function to train with and examples for it."""
-    if sum(map(bool, (module_file, run_fn, build_model))) != 1:
-        raise ConfigurationError("Trainer: exactly one of module_file, run_fn and build_model must be supplied")
-    if bool(examples) == bool(transformed_examples):
-        raise ConfigurationError("Trainer: exactly one of examples and transformed_examples must be supplied")
-    if transformed_examples and not transform_graph:
-        raise ConfigurationError("Trainer: transformed_examples needs transform_graph")
+def _to_message(value: Any, kind: type[Message]) -> Any:
+    """Returns a message for a dict of its fields or None; other values stay."""
+    return json_format.ParseDict(value or {}, kind()) if value is None or isinstance(value, Mapping) else value
+
+
+def _check_transformed(examples: types.BaseChannel, transform_graph: types.BaseChannel) -> None:
+    """Checks that a `build_model` gets no raw examples along with a transform graph.
+
+    The model would train on raw features, while its serving signature transforms them.
+    A graph that is not of a Transform in this pipeline may belong to files of
+    transformed examples.
+    """
+    producer = getattr(examples, "producer_component", None)
+    is_transformed = isinstance(getattr(transform_graph, "producer_component", None), Transform)
+    if is_transformed and isinstance(producer, FileBasedExampleGen | QueryBasedExampleGen):
+        raise ConfigurationError(
+            f"examples: those of {producer.id} are raw, but the exported model applies transform_graph; write "
+            'examples=transform.outputs["transformed_examples"], or leave transform_graph out'
+        )
 
 
 def function_kind(module_file: Text | None, run_fn: Text | None, build_model: Text | None) -> str | None:

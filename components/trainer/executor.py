@@ -10,11 +10,10 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_distribute.components.trainer import job_builder, places, saved_state
+from tfx_distribute.components.trainer import job_builder, places, run_identity
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job import time_use as time_use_lib
-from tfx_distribute.trainer_module.job.time_use import TimeUse
+from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
 from tfx_distribute.trainer_module.job.training_job import TrainingJob, TrainingResult
 
 
@@ -33,7 +32,7 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
         with places.open_place(input_dict, output_dict, exec_properties, parameters.distribution, model.uri) as place:
             job = job_builder.build_job(place.staged, exec_properties, parameters, place.folder)
-            with saved_state.owned(job.outputs):
+            with run_identity.owned(job.outputs):
                 result = place.launch(job)
                 # Within the block: the saved state stays if the model cannot be copied.
                 place.staged.copy_back()
@@ -42,13 +41,9 @@ class Executor(base_executor.BaseExecutor):
         serving_model_dir = path_utils.serving_model_dir(model.uri)
         if not fileio.exists(serving_model_dir):
             raise TrainingError(f"training ended without a model in {serving_model_dir}")
-        record(model, job, result, _base_model_uri(input_dict))
+        base_model = input_dict.get(standard_component_specs.BASE_MODEL_KEY)
+        record(model, job, result, artifact_utils.get_single_uri(base_model) if base_model else "")
         logging.info("Trained %s: %s", serving_model_dir, result)
-
-
-def _base_model_uri(inputs: dict[str, list[types.Artifact]]) -> str:
-    base_model = inputs.get(standard_component_specs.BASE_MODEL_KEY)
-    return str(artifact_utils.get_single_uri(base_model)) if base_model else ""
 
 
 def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base_model: str = "") -> None:
@@ -82,18 +77,13 @@ def record(model: types.Artifact, job: TrainingJob, result: TrainingResult, base
         if job.warm_start.freeze:
             model.set_string_custom_property("freeze", "; ".join(job.warm_start.freeze))
     model.set_float_custom_property("train_seconds", result.seconds)
-    if result.time_use:
-        _record_time_use(model, result.time_use)
+    if time_use := result.time_use:
+        for activity in ACTIVITIES:
+            model.set_float_custom_property(f"time_{activity}", time_use.share(activity))
+        if time_use.slowest:
+            model.set_string_custom_property("slowest_process", time_use.slowest)
+            model.set_float_custom_property("slowest_process_holds_back", time_use.held_back)
+            model.set_string_custom_property("slowest_process_reason", time_use.reason)
     for name, value in result.metrics.items():
         if math.isfinite(value):  # ML Metadata cannot store other values
             model.set_float_custom_property(f"training_{name}", value)
-
-
-def _record_time_use(model: types.Artifact, time_use: TimeUse) -> None:
-    """Records the mean share of each activity, and the slowest process if any."""
-    for activity in time_use_lib.ACTIVITIES:
-        model.set_float_custom_property(f"time_{activity}", time_use.share(activity))
-    if time_use.slowest:
-        model.set_string_custom_property("slowest_process", time_use.slowest)
-        model.set_float_custom_property("slowest_process_holds_back", time_use.held_back)
-        model.set_string_custom_property("slowest_process_reason", time_use.reason)

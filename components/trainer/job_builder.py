@@ -89,11 +89,15 @@ def _add_steps(
             f"train_args: num_steps={train_args.num_steps} and epochs={options.epochs} both say how long to train; "
             "write one of them"
         )
-    return replace(
-        options,
-        train_steps=_choose_steps("train_args", train_args.num_steps, "train_steps", options.train_steps),
-        eval_steps=_choose_steps("eval_args", eval_args.num_steps, "eval_steps", options.eval_steps),
-    )
+    for argument, name, num_steps in (
+        ("train_args", "train_steps", train_args.num_steps),
+        ("eval_args", "eval_steps", eval_args.num_steps),
+    ):
+        value = getattr(options, name)
+        if num_steps and value and num_steps != value:
+            raise ConfigurationError(f"{argument}: num_steps={num_steps} contradicts {name}={value}; write one of them")
+        options = replace(options, **{name: num_steps or value})
+    return options
 
 
 def build_job(
@@ -218,7 +222,7 @@ def _read_data(
     splits = input_splits.Splits(inputs[standard_component_specs.EXAMPLES_KEY])
     label, example_weight = read_labels(exec_properties)
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
-    schema = _only_file(_uri(inputs, standard_component_specs.SCHEMA_KEY))
+    schema = _file(inputs, standard_component_specs.SCHEMA_KEY)
     splits.check_schema(transform_graph, schema)
     train_splits = list(train_args.splits) or ["train"]
     train = splits.read(train_splits, "train_args")
@@ -246,16 +250,9 @@ def _read_data(
     )
 
 
-def _choose_steps(argument: str, num_steps: int, name: str, value: int) -> int:
-    """Returns the steps that a TFX argument or a parameter sets; 0 for neither."""
-    if num_steps and value and num_steps != value:
-        raise ConfigurationError(f"{argument}: num_steps={num_steps} contradicts {name}={value}; write one of them")
-    return num_steps or value
-
-
 def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:
     """Reads a Tuner's document in KerasTuner's format; None if there is no Tuner."""
-    file = _only_file(_uri(inputs, standard_component_specs.HYPERPARAMETERS_KEY))
+    file = _file(inputs, standard_component_specs.HYPERPARAMETERS_KEY)
     if file is None:
         return None
     with fileio.open(file, "r") as stream:
@@ -279,7 +276,8 @@ def _uri(inputs: staging.Artifacts, key: str) -> str | None:
     return artifact_utils.get_single_uri(inputs[key]) if inputs.get(key) else None
 
 
-def _only_file(folder: str | None) -> str | None:
+def _file(inputs: staging.Artifacts, key: str) -> str | None:
+    folder = _uri(inputs, key)
     return io_utils.get_only_uri_in_dir(folder) if folder else None
 
 

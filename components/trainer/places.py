@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from tfx_distribute.components.launchers.errors import NoRoomError, NotFollowedE
 from tfx_distribute.components.launchers.launcher import LauncherSettings, Limits, Restarts, Training, follow
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.sigterm import terminable
-from tfx_distribute.components.trainer import job_builder, staging
+from tfx_distribute.components.trainer import job_builder, run_identity, staging
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import (
     ConfigurationError,
@@ -89,10 +88,8 @@ class RemotePlace(Place):
         if trial:
             # The values are in the name: a search that starts again may give its trials
             # others, and must not take over the results of earlier ones.
-            tried = json.dumps(
-                [job.hparams, job.training_options.epochs or job.training_options.train_steps], sort_keys=True
-            )
-            folder = os.path.join(folder, f"trial-{trial}-{hashlib.sha256(tried.encode()).hexdigest()[:8]}")
+            values = [job.hparams, job.training_options.epochs or job.training_options.train_steps]
+            folder = os.path.join(folder, f"trial-{trial}-{run_identity.fingerprint_of(values)[:8]}")
             name = job_name(self.settings.name, folder)
             _make_folder(folder)
             job = _with_result_in(folder, job)

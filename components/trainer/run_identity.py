@@ -1,30 +1,32 @@
-"""Fingerprints a run's inputs, so that a retry finds its checkpoint."""
+"""Fingerprints a run's inputs, so that a retry finds its state, and reserves it."""
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
 import tensorflow as tf
 from tfx import types
+from tfx.dsl.io import fileio
 from tfx.types import standard_component_specs
 
+from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module import atomic_files
-from tfx_distribute.trainer_module.data import shard_manifest, tfrecords
-from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError, first_line
-from tfx_distribute.trainer_module.job.training_job import Split, TrainingData, TrainingJob
-from tfx_distribute.trainer_module.state import saved_step
+from tfx_distribute.trainer_module.data import shard_manifest
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingData, TrainingJob
+from tfx_distribute.trainer_module.state import ownership, saved_step
 from tfx_distribute.trainer_module.state.base_model import location
-from tfx_distribute.trainer_module.state.saved_step import STATE_FILE
+from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 from tfx_distribute.trainer_module.user_code import fingerprint, module_loader
 
 IDENTITY_FILE = "identity.json"
-VERSIONS = "versions"  # key in that file, for people
 
 _logger = logging.getLogger(__name__)  # `tfx-distribute run` shows its warnings
 
@@ -56,19 +58,20 @@ def fingerprint_inputs(job: TrainingJob, staged: Staged, module_fingerprint: str
     # If the checksums of the examples are known, neither their place matters nor what
     # produced them; nor do splits that are not read.
     if checksums:
-        data_document["train"] = _find_checksums(data.train, checksums)
-        data_document["eval"] = data.eval and _find_checksums(data.eval, checksums)
+        data_document["train"] = [checksums[file] for file in data.train.files]
+        data_document["eval"] = data.eval and [checksums[file] for file in data.eval.files]
         del data_document["transform_graph"], data_document["schema"]
+    base_model = job.base_model and [location.fingerprint(job.base_model), asdict(job.warm_start)]
     # These keys are part of the fingerprints: if one were renamed, retries would not
     # find existing checkpoints.
     module = {"function": job.module.function, "files": _fingerprint_module_files(job), "told": module_fingerprint}
     return {
-        "module": _fingerprint(module),
-        "data": _fingerprint(data_document),
-        "hparams": _fingerprint(dict(job.hparams)),
-        "parameters": _fingerprint({**options, **order}),
-        "environment": _fingerprint(fingerprint.environment()),
-        **({"base_model": _fingerprint_base_model(job)} if job.base_model else {}),
+        "module": fingerprint_of(module),
+        "data": fingerprint_of(data_document),
+        "hparams": fingerprint_of(dict(job.hparams)),
+        "parameters": fingerprint_of({**options, **order}),
+        "environment": fingerprint_of(fingerprint.environment()),
+        **({"base_model": fingerprint_of(base_model)} if base_model else {}),
     }
 
 
@@ -80,10 +83,10 @@ def ensure_checkpoint_dir(
     Logs a warning if there are only states of runs with other inputs: of those whose
     folder, or one in it, has the `state_file`. `noun` is the kind of run, for messages.
     """
-    folder = os.path.join(root, _fingerprint(dict(identity)))
+    folder = os.path.join(root, fingerprint_of(dict(identity)))
     if not tf.io.gfile.exists(folder):
         _warn_of_other_states(root, identity, state_file, noun)
-        document = {**identity, VERSIONS: fingerprint.environment()}
+        document = {**identity, "versions": fingerprint.environment()}  # these for people
         try:
             tf.io.gfile.makedirs(folder)
             atomic_files.write(os.path.join(folder, IDENTITY_FILE), json.dumps(document, indent=1))
@@ -103,11 +106,7 @@ def _warn_of_other_states(root: str, identity: Mapping[str, str], state_file: st
         if text is not None and (
             tf.io.gfile.exists(os.path.join(folder, state_file)) or saved_step.find(folder, state_file)
         ):
-            try:
-                other_identity = saved_step.parse(text, path)
-            except TrainingError as error:  # of another run
-                _logger.warning("%s", error)
-                continue
+            other_identity = saved_step.parse(text, path)
             changed = [part for part in identity if other_identity.get(part) != identity[part]]
             _logger.warning(
                 "Starting from scratch: the state saved in %s is of a %s that differs in %s; it is kept",
@@ -117,8 +116,30 @@ def _warn_of_other_states(root: str, identity: Mapping[str, str], state_file: st
             )
 
 
-def _fingerprint_base_model(job: TrainingJob) -> str:
-    return _fingerprint([location.fingerprint(job.base_model), asdict(job.warm_start)])
+@contextlib.contextmanager
+def owned(outputs: Outputs) -> Iterator[None]:
+    """Reserves a job's saved state within the block, against other live runs.
+
+    If the block succeeds and there is a model, the state is removed.
+    """
+    folder = outputs.checkpoint_dir
+    if not folder:
+        yield
+        return
+    advice = (
+        "it trains the same module on the same data and saves its state there; wait until it ends, stop it, or write "
+        "another checkpoint_dir"
+    )
+    with locks.exclusive(folder, "the saved training state", advice):
+        storage.call(folder, lambda: ownership.take(folder, outputs.result_file))
+        yield
+        if fileio.exists(outputs.serving_model_dir):
+            # First what makes the other files count, as this may be interrupted.
+            with contextlib.suppress(*storage.ERRORS):
+                for name in (STATE_FILE, BEST_FILE):
+                    for path in saved_step.find(folder, name):
+                        storage.discard(path)
+            storage.discard(folder)
 
 
 def _fingerprint_module_files(job: TrainingJob) -> list[str]:
@@ -143,10 +164,6 @@ def _read_checksums(examples: list[types.Artifact]) -> dict[str, str]:
     }
 
 
-def _find_checksums(split: Split, checksums: Mapping[str, str]) -> list[str]:
-    """Returns the checksums of a split's files; computes those of damaged files."""
-    return [checksums.get(file) or tfrecords.checksum(file) for file in split.files]
-
-
-def _fingerprint(value: Any) -> str:
+def fingerprint_of(value: Any) -> str:
+    """Returns the fingerprint of a document."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

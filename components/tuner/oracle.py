@@ -13,11 +13,9 @@ from typing import Any, TypeAlias
 import keras_tuner
 from keras_tuner.engine import trial as trial_lib
 
-from tfx_distribute.components.tuner import value_range
-from tfx_distribute.components.tuner.search import Search
+from tfx_distribute.components.spec_model import Scalar
+from tfx_distribute.components.tuner.search import Search, ValueRange, list_steps
 from tfx_distribute.components.tuner.trials import COMPLETED, FAILED, Trial
-from tfx_distribute.components.tuner.value_range import Value, ValueRange
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 Oracle: TypeAlias = keras_tuner.Oracle
 KerasTrial: TypeAlias = trial_lib.Trial
@@ -28,8 +26,6 @@ SECONDS = "seconds"
 # Hyperparameters of Hyperband itself begin with this.
 _RESERVED = "tuner/"
 _PROJECT = "oracle"
-# KerasTuner writes the space into the file of each trial.
-_MAX_LISTED = 10_000
 # KerasTuner takes a space to have no more values after so many draws of values that it
 # has tried: with its own 20, it misses some of 100. All take it a second or two.
 _MAX_COLLISIONS = 10_000
@@ -55,14 +51,6 @@ class BayesianOracle(keras_tuner.oracles.BayesianOptimizationOracle):
         return self._random_populate_space() if self._duplicate(values) else {**response, "values": values}
 
 
-def make_space(search: Search, hparams: Mapping[str, Value]) -> keras_tuner.HyperParameters:
-    """Returns the space of a search, with the types of `hparams`, for KerasTuner."""
-    space = keras_tuner.HyperParameters()
-    for name, values in search.space.items():
-        _add(space, name, values, type(hparams[name]))
-    return space
-
-
 def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind: type) -> None:
     if kind is bool and len(values.values) == 2:
         space.Boolean(name)
@@ -70,20 +58,23 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: ValueRange, kind
         space.Choice(name, [kind(value) for value in values.values])
     elif kind is int:
         space.Int(name, values.min, values.max, step=values.step, sampling=values.sampling)
-    elif values.step is not None and value_range.count(values, float) <= _MAX_LISTED:
+    elif values.step is not None:
         # KerasTuner's own steps miss `max` where (max - min) / step is a little less
         # than a whole number. Oracles use the order of a Choice's numbers too.
-        space.Choice(name, value_range.list_steps(values))
+        space.Choice(name, list_steps(values))
     else:
-        step = None if values.step is None else float(values.step)
-        space.Float(name, float(values.min or 0.0), float(values.max or 0.0), step=step, sampling=values.sampling)
+        space.Float(name, float(values.min or 0.0), float(values.max or 0.0), sampling=values.sampling)
 
 
-def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: int, folder: str) -> Oracle:
+def make_oracle(search: Search, hparams: Mapping[str, Scalar], max_epochs: int, folder: str) -> Oracle:
     """Makes the oracle of a search, which writes to `folder`, a new one.
 
-    `max_epochs` is for `hyperband`: epochs of the longest trial.
+    `hparams` decides on the types of values. `max_epochs` is for `hyperband`: epochs of
+    the longest trial.
     """
+    space = keras_tuner.HyperParameters()
+    for name, values in search.space.items():
+        _add(space, name, values, type(hparams[name]))
     arguments: dict[str, Any] = {
         "objective": keras_tuner.Objective(search.objective, search.goal),
         "hyperparameters": space,
@@ -92,30 +83,16 @@ def make_oracle(search: Search, space: keras_tuner.HyperParameters, max_epochs: 
         "seed": search.seed + 1,  # KerasTuner takes 0 for no seed
         "max_consecutive_failed_trials": sys.maxsize,  # SearchRun counts them itself
     }
-    try:
-        if search.oracle == "hyperband":
-            rounds = {"factor": search.factor, "hyperband_iterations": search.hyperband_iterations}
-            oracle = keras_tuner.oracles.HyperbandOracle(max_epochs=max_epochs, **rounds, **arguments)
-        elif search.oracle == "bayesian":
-            oracle = BayesianOracle(max_trials=search.max_trials, **arguments)
-        else:
-            oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"tune.oracle: {search.oracle} needs SciPy and scikit-learn ({error}); install them, or write random"
-        ) from error
+    if search.oracle == "hyperband":
+        oracle = keras_tuner.oracles.HyperbandOracle(max_epochs=max_epochs, factor=search.factor, **arguments)
+    elif search.oracle == "bayesian":
+        oracle = BayesianOracle(max_trials=search.max_trials, **arguments)
+    else:
+        oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
     oracle.verbose = 0
     oracle._max_collisions = _MAX_COLLISIONS
     oracle._set_project_dir(folder, _PROJECT)  # only a Tuner of KerasTuner does it otherwise
     return oracle
-
-
-def describe_shortfall(oracle: Oracle) -> str:
-    """Describes a search that ended early; empty if all trials were made."""
-    planned, made = oracle.max_trials or 0, len(oracle.trials)  # Hyperband decides on the number by itself
-    if made >= planned:
-        return ""
-    return f"the search tried {made} combinations of values, not {planned}: it found no others in tune.space"
 
 
 def snapshot(folder: str) -> dict[str, str]:
@@ -137,7 +114,7 @@ def restore(oracle: Oracle, folder: str, files: Mapping[str, str]) -> None:
     oracle.reload()
 
 
-def read_trial(trial: KerasTrial, objective: str, hparams: Mapping[str, Value]) -> Trial:
+def read_trial(trial: KerasTrial, objective: str, hparams: Mapping[str, Scalar]) -> Trial:
     """Returns a trial that trains or has ended, without Hyperband's own values.
 
     The defaults in `hparams` decide on the types.

@@ -6,13 +6,12 @@ It is an execution property of the Tuner. Imports neither TFX nor TensorFlow.
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from decimal import Decimal
 from typing import Any, Literal
 
 from pydantic import Field
 
-from tfx_distribute.components.spec_model import SpecModel
-from tfx_distribute.components.tuner import value_range
-from tfx_distribute.components.tuner.value_range import ValueRange
+from tfx_distribute.components.spec_model import Scalar, ScalarValue, SpecModel
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
@@ -22,6 +21,29 @@ Direction = Literal["", "min", "max"]
 # Settings that do not affect which trials are made, so that a changed one does not
 # discard a search that was interrupted.
 RESULT_NEUTRAL = ("max_trials", "num_parallel_trials", "max_consecutive_failed_trials")
+_NAMES: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_ROUNDING = Decimal("1e-8")  # (max - min) / step may be a little less than a whole number
+
+
+class ValueRange(SpecModel):
+    """Values that the search may give a hyperparameter.
+
+    Write `values`, or `min` and `max`. Their type is that of the default in
+    `trainer.hparams`.
+    """
+
+    values: list[ScalarValue] = Field(default_factory=list, strict=False)  # a tuple becomes a list
+    """The values."""
+    min: int | float | None = None
+    """Smallest value."""
+    max: int | float | None = None
+    """Largest value."""
+    step: int | float | None = None
+    """Distance between two values; with the sampling `log`, the factor between them.
+    Default: any value of a range, and for whole numbers 1."""
+    sampling: Literal["linear", "log", "reverse_log"] = "linear"
+    """`log` tries each order of magnitude as often as any other, `reverse_log` more
+    values close to `max`."""
 
 
 class Search(SpecModel):
@@ -54,8 +76,6 @@ class Search(SpecModel):
     """Training steps of a trial, instead of `epochs`. Default: those of the Trainer."""
     factor: int = Field(3, ge=2)
     """`hyperband` continues one of so many trials, for so many times the epochs."""
-    hyperband_iterations: int = Field(1, ge=1)
-    """How often the whole of `hyperband` runs."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Seed of the oracle."""
 
@@ -74,8 +94,7 @@ class Search(SpecModel):
 def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
     """Returns the training options of a trial: the Trainer's, and a length of its own.
 
-    Raises a ConfigurationError if a trial might end without an evaluation, or if
-    `export_best` would keep its worst one.
+    Raises a ConfigurationError if `export_best` would keep a trial's worst evaluation.
     """
     options = replace(options, profile_steps="")  # of the training
     if search.epochs:
@@ -86,12 +105,6 @@ def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
         raise ConfigurationError(
             f"export_mode: is {options.export_mode or 'min'}, and the search takes the trial with the {search.goal} of "
             f"{search.objective}; write export_mode: {search.goal}, or another tune.direction"
-        )
-    shortest = 1 if search.oracle == "hyperband" else count_epochs(options)
-    if search.objective.startswith("val_") and shortest < options.validation_freq:
-        raise ConfigurationError(
-            f"tune.objective: {search.objective!r} is a metric of evaluations, and with validation_freq="
-            f"{options.validation_freq} a trial with epochs={shortest} may have none; write validation_freq={shortest}"
         )
     if search.oracle == "hyperband" and not (options.epochs or options.steps_per_epoch):
         raise ConfigurationError(
@@ -126,8 +139,7 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
     if search.oracle == "hyperband":
         if search.max_trials:
             raise ConfigurationError(
-                "tune.max_trials: hyperband decides on the number of trials, by epochs, factor and hyperband_iterations; "
-                "leave it out"
+                "tune.max_trials: hyperband decides on the number of trials, by epochs and factor; leave it out"
             )
         if search.train_steps:
             raise ConfigurationError("tune.train_steps: hyperband counts in epochs; write tune.epochs instead")
@@ -145,6 +157,57 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
                 f"tune.space.{name}: trainer.hparams has no such hyperparameter; it has {known}; add {name} there, with its "
                 "default"
             )
-        problem = value_range.find_problem(values, hparams[name])
+        problem = _find_problem(values, hparams[name])
         if problem:
             raise ConfigurationError(f"tune.space.{name}: {problem}")
+
+
+def _find_problem(values: ValueRange, default: Any) -> str:
+    """Returns what is wrong with a hyperparameter's values; empty if nothing is."""
+    kind = type(default)
+    if kind not in _NAMES:
+        return f"its default in trainer.hparams, {default!r}, is not text, a number, or true or false; write such a default"
+    bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
+    if values.values and (bounds or values.sampling != "linear"):
+        return "has values and a range; write either values, or min and max"
+    wrong = [repr(value) for value in values.values if not _fits(value, kind)]
+    wrong += [f"{name}: {value!r}" for name, value in bounds.items() if kind in (int, float) and not _fits(value, kind)]
+    if wrong:
+        return f"{wrong[0]} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
+    if values.values:
+        return ""
+    if kind not in (int, float):
+        return f"its default in trainer.hparams, {default!r}, is not a number; write values: [...]"
+    if values.min is None or values.max is None:
+        return "write values, or min and max"
+    if values.min >= values.max:
+        return f"min is {values.min}, and max is {values.max}; write a larger max"
+    if values.sampling != "linear" and values.min <= 0:
+        return f"min is {values.min}, and sampling {values.sampling} needs more than 0; write a larger min"
+    smallest = 1 if values.sampling != "linear" else 0
+    if values.step is not None and values.step <= smallest:
+        return f"step is {values.step}; write more than {smallest} with sampling {values.sampling}"
+    return ""
+
+
+def _fits(value: Scalar, kind: type) -> bool:
+    """Returns True if a value has a type; a whole number is a number too."""
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def list_steps(values: ValueRange) -> list[float]:
+    """Returns the numbers of a range with steps, from `min` to at most `max`.
+
+    They are those that the decimals in a pipeline file add up to: 0.3, and not
+    0.30000000000000004, comes after 0.2 with step 0.1.
+    """
+    smallest, largest, step = (Decimal(str(number)) for number in (values.min, values.max, values.step))
+    if values.sampling == "linear":
+        count = math.floor((largest - smallest) / step + _ROUNDING) + 1
+        numbers = [smallest + index * step for index in range(count)]
+    else:
+        count = math.floor(Decimal(math.log(largest / smallest, step)) + _ROUNDING) + 1
+        numbers = [smallest * step**index for index in range(count)]
+    if values.sampling == "reverse_log":
+        numbers = [largest + smallest - number for number in numbers]
+    return [float(min(number, largest)) for number in numbers]

@@ -10,26 +10,34 @@ import json
 import math
 import os
 import threading
+from collections.abc import Callable
 from concurrent import futures
 from dataclasses import replace
 
+from absl import logging
 from tfx.dsl.io import fileio
 from tfx.utils import io_utils
 
 from tfx_distribute.components.launchers import storage
 from tfx_distribute.components.launchers.errors import GoneError, NoRoomError, NotFollowedError
+from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.tuner import oracle as oracle_lib
 from tfx_distribute.components.tuner import trials
-from tfx_distribute.components.tuner.local_trials import Launch, announce
 from tfx_distribute.components.tuner.search import Search, count_epochs, with_epochs
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingJob, TrainingResult
+from tfx_distribute.trainer_module.reporting.progress import Progress
 from tfx_distribute.trainer_module.state import saved_step
 
 SEARCH_FILE = "search.json"
 # Folders in that of a trial.
 LOGS, STATE = "logs", "state"
+
+# Trains a trial, given its job, its number, and a function that returns True if it has
+# to end.
+Launch = Callable[[TrainingJob, str, Callable[[], bool]], TrainingResult]
 
 
 class SearchRun:
@@ -46,16 +54,15 @@ class SearchRun:
         self._folder = folder
         self._oracle_folder = oracle_folder
         self._launch, self._stopped = launch, threading.Event()
-        space = oracle_lib.make_space(search, shared_job.hparams)
         epochs = count_epochs(shared_job.training_options)
-        self._oracle = oracle_lib.make_oracle(search, space, epochs, oracle_folder)
+        self._oracle = oracle_lib.make_oracle(search, shared_job.hparams, epochs, oracle_folder)
         path = os.path.join(folder, SEARCH_FILE)
         text = atomic_files.read(path)
         if text is not None:
             oracle_lib.restore(self._oracle, oracle_folder, saved_step.parse(text, path))
 
-    def run(self) -> None:
-        """Runs the trials that are left."""
+    def run(self) -> trials.SearchResult:
+        """Runs the trials that are left, and returns the table of all."""
         if ended := self._oracle.end_order:
             announce(f"continues the search, of which {len(ended)} trials are done")
         with futures.ThreadPoolExecutor(self._search.num_parallel_trials) as threads:
@@ -64,20 +71,16 @@ class SearchRun:
             except BaseException:
                 self._stopped.set()  # the block waits for the threads
                 raise
-        if shortfall := oracle_lib.describe_shortfall(self._oracle):
-            announce(shortfall)
+        planned, made = self._oracle.max_trials or 0, len(self._oracle.trials)  # hyperband plans no number
+        if made < planned:
+            announce(f"the search tried {made} combinations of values, not {planned}: it found no others in tune.space")
         trials_ended = self._ended()
         if not self._has_succeeded():
             reason = f"; the last one, {trials_ended[-1].trial}: {trials_ended[-1].message}" if trials_ended else ""
             self._forget_failures()
             raise TrainingError(f"tune: none of the {len(trials_ended)} trials succeeded{reason}")
-        longest = count_epochs(self._job.training_options)
-        if self._search.oracle == "hyperband" and all(trial.epochs < longest for trial in trials_ended):
-            announce(
-                f"tune.space: it has {len(trials_ended)} combinations of values, fewer than hyperband begins with to "
-                f"continue the best with epochs={longest} and factor={self._search.factor}; write oracle: random, or fewer "
-                "epochs"
-            )
+        ranked = trials.ranked(trials_ended, self._search.goal)
+        return trials.SearchResult(self._search.objective, self._search.goal, ranked)
 
     def _run_trials(self, threads: futures.Executor) -> None:
         names = [f"worker-{number}" for number in range(self._search.num_parallel_trials)]
@@ -110,11 +113,6 @@ class SearchRun:
         """Returns the best trial's hyperparameters, in KerasTuner's format."""
         (best,) = self._oracle.get_best_trials(1)
         return json.dumps({**best.hyperparameters.get_config(), "values": dict(self._read(best).hparams)})
-
-    def result(self) -> trials.SearchResult:
-        """Returns the table of trials."""
-        ranked = trials.ranked(self._ended(), self._search.goal)
-        return trials.SearchResult(self._search.objective, self._search.goal, tuple(ranked))
 
     def copy_logs(self, folder: str) -> None:
         """Copies the trials' TensorBoard logs to a folder for each."""
@@ -179,11 +177,6 @@ class SearchRun:
         ended = self._read(trial)
         how = f": {self._search.objective} {score:.6g}" if score is not None else f" failed: {trials.shorten(message)}"
         announce(f"trial {ended.trial}{how}")
-        if message.startswith("base_model"):  # of another architecture: each such trial would fail
-            raise ConfigurationError(
-                f"{message}; or leave hyperparameters that change the architecture out of tune.space "
-                f"(here {_describe(ended)})"
-            )
         limit = self._search.max_consecutive_failed_trials
         latest = self._ended()[-limit:]
         if len(latest) == limit and all(trial.score is None for trial in latest):
@@ -213,7 +206,6 @@ class SearchRun:
         return (score, "") if math.isfinite(score) else (None, f"{objective} is {score}")
 
     def _has_succeeded(self) -> bool:
-        """Returns True if at least one trial has succeeded."""
         return any(trial.score is not None for trial in self._ended())
 
     def _forget_failures(self) -> None:
@@ -232,6 +224,12 @@ def _is_of_trial(error: BaseException) -> bool:
     # the values that were tried. Whoever deletes the job of a trial wants it ended.
     is_outage = isinstance(error, NotFollowedError | NoRoomError) and not isinstance(error, GoneError)
     return isinstance(error, TrainingError | ConfigurationError) and not is_outage
+
+
+def announce(message: str) -> None:
+    """Shows a message about the search in the terminal, and logs it."""
+    logging.info(message)
+    local_launcher.current_settings().on_progress(CHIEF_TASK, Progress("start", message=message))
 
 
 def _describe(trial: trials.Trial) -> str:

@@ -5,7 +5,7 @@ Imports neither TFX nor KerasTuner.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 COMPLETED, FAILED = "COMPLETED", "FAILED"
@@ -72,7 +72,7 @@ class SearchResult:
 
     objective: str
     goal: str
-    trials: Sequence[Trial] = field(default=())
+    trials: Sequence[Trial] = ()
 
 
 def format_table(result: SearchResult) -> str:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tfx_distribute.pipelines import compare as defaults
 from tfx_distribute.pipelines.cli import shell
 from tfx_distribute.pipelines.cli.options import FAILED, OUTPUT, PIPELINE, refusing_errors
 from tfx_distribute.trainer_module.errors import TrainingError
 
 if TYPE_CHECKING:
-    from tfx_distribute.pipelines.compare.combinations import Combination
+    from tfx_distribute.pipelines.compare import Combination
     from tfx_distribute.pipelines.spec.user_module import Module
 
 
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--train-steps",
-    type=click.IntRange(min=defaults.MIN_TRAIN_STEPS),
-    default=defaults.TRAIN_STEPS,
+    type=click.IntRange(min=2),  # one for the warm-up, one to measure
+    default=200,
     show_default=True,
     help="Training steps of each combination.",
 )
@@ -53,15 +52,14 @@ def compare(
     """
     shell.check_environment()
     from tfx_distribute.components.launchers.local import gpus
+    from tfx_distribute.pipelines import compare as compare_lib
     from tfx_distribute.pipelines.cli import compare_report, tables
-    from tfx_distribute.pipelines.compare import combinations as combinations_lib
-    from tfx_distribute.pipelines.compare import grid
     from tfx_distribute.pipelines.spec import loader, user_module
     from tfx_distribute.pipelines.targets.local.target import LocalTarget
 
     with refusing_errors():
         spec = loader.load(pipeline)
-        combinations = combinations_lib.make(spec, grid.parse(parameters), train_steps, gpus.list_visible())
+        combinations = compare_lib.make(spec, compare_lib.parse(parameters), train_steps, gpus.list_visible())
         first = next(each.spec for each in combinations if not each.reason)
         folder = str(LocalTarget(first, {"root": root}).paths.root / "compare")
         module = user_module.find(first)
@@ -90,7 +88,7 @@ def _train(combination: "Combination", module: "Module", root: str, verbose: boo
     from tfx_distribute.components.tuner import trials
     from tfx_distribute.pipelines.cli import console as console_lib
     from tfx_distribute.pipelines.cli import shown_run
-    from tfx_distribute.pipelines.compare.measurement import measure
+    from tfx_distribute.pipelines.compare import measure
     from tfx_distribute.pipelines.targets.local import paths as paths_lib
     from tfx_distribute.pipelines.targets.local import runs
     from tfx_distribute.trainer_module.reporting import history

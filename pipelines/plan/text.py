@@ -2,8 +2,7 @@
 
 import yaml
 
-from tfx_distribute.components.tuner.search import Search
-from tfx_distribute.components.tuner.value_range import ValueRange
+from tfx_distribute.components.tuner.search import Search, ValueRange
 from tfx_distribute.pipelines.plan.run_plan import DataPlan, RunPlan
 
 BY_MACHINE = "decided by the machine"

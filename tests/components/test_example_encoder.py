@@ -9,22 +9,6 @@ from hypothesis import strategies as st
 from tfx_distribute.components.example_encoder import encode
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-BATCH = pa.RecordBatch.from_arrays(
-    [
-        pa.array([[1], [-2]], pa.large_list(pa.int64())),
-        pa.array([[b"x" * 300], None], pa.large_list(pa.large_binary())),
-        pa.array([[0.5, 1.5], []], pa.large_list(pa.float32())),
-    ],
-    ["number", "text", "values"],
-)
-
-
-@pytest.mark.parametrize("columns", [["number", "text", "values"], ["values", "number", "text"]])
-def test_bytes_are_those_of_protobuf_in_the_order_of_names(columns):
-    batch = pa.RecordBatch.from_arrays([BATCH.column(BATCH.schema.get_field_index(name)) for name in columns], columns)
-    encoded = encode(batch)
-    assert encoded == [tf.train.Example.FromString(row).SerializeToString(deterministic=True) for row in encoded]
-
 
 def encode_with_protobuf(row):
     example = tf.train.Example()
@@ -50,7 +34,7 @@ ROWS = st.tuples(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ROWS, max_size=6), st.integers(0, 3))
 def test_bytes_are_those_of_protobuf(rows, first):
-    names = ["number", "text" * 40, "ß"]
+    names = ["number", "a" * 160, "ß"]
     columns = zip(*rows, strict=True) if rows else ([], [], [])
     types = map(pa.large_list, (pa.int64(), pa.large_binary(), pa.float32()))
     arrays = [pa.array(column, column_type) for column, column_type in zip(columns, types, strict=True)]

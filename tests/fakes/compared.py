@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from tfx_distribute.pipelines.compare.combinations import Combination
-from tfx_distribute.pipelines.compare.measurement import Measurement
+from tfx_distribute.pipelines.compare import Combination, Measurement
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from tfx_distribute.components.module_command import module_command
+from tfx_distribute.components.fork_client import module_command
 
 CONTAINER_SECONDS = 280.0
 TFX, TENSORFLOW = "forked_process:tfx", "forked_process:tensorflow"

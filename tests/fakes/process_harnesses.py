@@ -11,11 +11,12 @@ from launcher_harness import Act, Harness
 from own_launcher import SshSettings
 from programs import Programs
 from running import is_running
+from training import make_job
 
 from tfx_distribute.components.launchers import registry
 from tfx_distribute.components.launchers.launcher import Launcher, Restarts, Training
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
-from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingJob, TrainingOptions, UserModule
+from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs
 
 # The line of `acts` whose number is that of this start, or the last.
 SCRIPT = """#!/bin/sh
@@ -68,8 +69,7 @@ class LocalHarness(ProcessHarness):
         server: Any = Programs({"chief-0": ["/bin/sh", str(self._script)]})
         settings = LocalLauncherSettings(log_dir=self._folder, server=server)
         outputs = Outputs("", "", str(self._folder / "result.json"))
-        job = TrainingJob(UserModule("model.build_model"), None, Distribution(), TrainingOptions(epochs=1), outputs)
-        return LocalLauncher(settings, job, restarts)
+        return LocalLauncher(settings, make_job(outputs=outputs), restarts)
 
 
 class OwnHarness(ProcessHarness):

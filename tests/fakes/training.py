@@ -6,6 +6,7 @@ For tests, benchmarks and the soak test.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.job.training_job import (
@@ -129,6 +130,12 @@ class TrainingCluster:
         """Makes it export models, a third of a short training; returns the cluster."""
         self.job = replace(self.job, outputs=replace(self.job.outputs, serving_model_dir=str(self.model)))
         return self
+
+
+def make_job(**fields: Any) -> TrainingJob:
+    """Makes a job without data, for tests in which nothing trains."""
+    module, options, outputs = UserModule("model.build_model"), TrainingOptions(epochs=1), Outputs("", "", "")
+    return replace(TrainingJob(module, None, Distribution(), options, outputs), **fields)
 
 
 def digits_cluster(folder: Path, digits: TrainingData, server: object) -> TrainingCluster:

@@ -8,9 +8,8 @@ from concurrent import futures
 from pathlib import Path
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.fork_client import ForkClient, import_path
+from tfx_distribute.components.fork_client import ForkClient, import_path, module_command
 from tfx_distribute.components.launchers.local import loopback
-from tfx_distribute.components.module_command import module_command
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import keras_environment

@@ -3,27 +3,22 @@
 from dataclasses import replace
 
 from tfx.types import standard_artifacts
+from training import make_job
 
 from tfx_distribute.components.trainer.executor import record
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
-    Outputs,
     RunFn,
-    TrainingJob,
     TrainingOptions,
     TrainingResult,
-    UserModule,
     WarmStartResult,
 )
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
-JOB = TrainingJob(
-    module=UserModule("model.build_model"),
-    data=None,
+JOB = make_job(
     distribution=Distribution("parameter_server", num_workers=3),
     training_options=TrainingOptions(16, epochs=2, gradient_accumulation_steps=1, precision="mixed_bfloat16"),
-    outputs=Outputs("model", "run", "result.json"),
 )
 RESULT = TrainingResult(1, 16, 40, 2.5, {"loss": 0.5, "val_loss": float("nan")})
 

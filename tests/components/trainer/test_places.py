@@ -8,6 +8,7 @@ import time
 import pytest
 from own_launcher import SshSettings
 from tfx.types import standard_artifacts
+from training import make_job
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import registry
@@ -17,22 +18,10 @@ from tfx_distribute.components.launchers.sigterm import TerminatedError
 from tfx_distribute.components.trainer import job_builder, places
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.training_job import (
-    Distribution,
-    Outputs,
-    TrainingJob,
-    TrainingOptions,
-    TrainingResult,
-    UserModule,
-)
+from tfx_distribute.trainer_module.job.training_job import Distribution, Outputs, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.liveness import lease
 
 RESULT = TrainingResult(1, 32, 10, 1.0, {})
-
-
-@pytest.fixture
-def settings(tmp_path):
-    return SshSettings("digits", training="ssh", training_dir=str(tmp_path / "shared"))
 
 
 @pytest.fixture
@@ -43,12 +32,6 @@ def artifacts(tmp_path):
         os.makedirs(artifact.uri)
     (tmp_path / "step" / "examples" / "data").write_text("1")
     return {"examples": [examples]}, {"model": [model], "model_run": [run]}
-
-
-@pytest.fixture
-def state(tmp_path):
-    """The folder of the saved state."""
-    return tmp_path / "state"
 
 
 class OneCall(Launcher):
@@ -83,14 +66,12 @@ class OneCall(Launcher):
 
 
 @pytest.fixture
-def stops():
-    """What the launcher was stopped with, each time."""
-    return []
+def trained(monkeypatch, artifacts, tmp_path):
+    """Trains with the test's own launcher, and returns what that has been given.
 
-
-@pytest.fixture
-def trained(monkeypatch, settings, artifacts, state, stops):
-    """Trains with the test's own launcher, and returns what that has been given."""
+    `stops` has what the launcher was stopped with, each time.
+    """
+    settings = SshSettings("digits", training="ssh", training_dir=str(tmp_path / "shared"))
     monkeypatch.setitem(registry.LAUNCHERS, "ssh", "own_launcher:SshLauncher")
     properties = {"build_model": "model.build_model", "launcher": registry.to_json(settings)}
     inputs, outputs = artifacts
@@ -99,25 +80,20 @@ def trained(monkeypatch, settings, artifacts, state, stops):
         with places.open_place(inputs, outputs, properties, Distribution(), outputs["model"][0].uri) as place:
             model, run = (place.staged.outputs[name][0].uri for name in ("model", "model_run"))
             result_file = os.path.join(place.folder, job_builder.RESULT_FILE)
-            job = TrainingJob(
-                UserModule("model.build_model"),
-                None,
-                Distribution(),
-                TrainingOptions(32, train_steps=10),
-                Outputs(f"{model}/Format-Serving", run, result_file, str(state)),
-            )
+            outputs_of_job = Outputs(f"{model}/Format-Serving", run, result_file, str(tmp_path / "state"))
             launcher = OneCall(
                 lambda: launch(TrainingJob.from_json(atomic_files.read(launcher.training.job_address))), phase
             )
             monkeypatch.setattr(registry, "make", lambda settings: launcher)
             try:
-                assert place.launch(job, trial) == RESULT
+                assert place.launch(make_job(outputs=outputs_of_job), trial) == RESULT
             finally:
-                stops.extend(launcher.stops)
+                train.stops.extend(launcher.stops)
             place.staged.copy_back()
         training = launcher.training
         return training.name, training.job_address, training.environment, launcher.has_result
 
+    train.stops = []
     return train
 
 
@@ -272,7 +248,7 @@ def test_lease_is_renewed_while_training_runs(trained, tmp_path, monkeypatch):
     assert len(seen) == 3
 
 
-def test_a_training_that_another_attempt_follows_is_left_alone(trained, stops, tmp_path, monkeypatch):
+def test_a_training_that_another_attempt_follows_is_left_alone(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(timeouts, "LEASE_RENEW_SECONDS", 0.05)
 
     def be_replaced(job):
@@ -280,11 +256,11 @@ def test_a_training_that_another_attempt_follows_is_left_alone(trained, stops, t
 
     with pytest.raises(NotFollowedError, match="another attempt of this step"):
         trained(be_replaced, "running")
-    assert stops == []
+    assert trained.stops == []
     assert [*(tmp_path / "shared").glob("*/inputs/examples-0/data")], "its processes read it"
 
 
-def test_the_saved_step_is_read(trained, state, monkeypatch):
+def test_the_saved_step_is_read(trained, tmp_path, monkeypatch):
     """Restarts after which training has advanced do not add up."""
     read = []
 
@@ -295,15 +271,17 @@ def test_the_saved_step_is_read(trained, state, monkeypatch):
     monkeypatch.setattr(places, "Restarts", make_restarts)
     trained(succeed)
     document = {"position": {"epoch": 1, "step_of_epoch": 0, "step": 90}}
-    (state / "settings").mkdir(parents=True)
+    settings = tmp_path / "state" / "settings"
+    settings.mkdir(parents=True)
     for text, step in (("{", 0), (json.dumps(document), 90)):
-        (state / "settings" / "state.json").write_text(text)
+        (settings / "state.json").write_text(text)
         assert read[0]() == step
 
 
 def test_names_are_dns_labels_with_room_for_pods():
-    name = places.job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
-    assert name == places.job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/1/model")
+    pipeline = "1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more"
+    name = places.job_name(pipeline, "s3://b/run/1/model")
+    assert name == places.job_name(pipeline, "s3://b/run/1/model")
     assert name.startswith("tfx-1-digits")
     assert len(f"{name}-worker-100-0-abcde") <= 63
-    assert name != places.job_name("1-digits-of-a-pipeline-with-a-very-long-name-indeed-and-more", "s3://b/run/2/model")
+    assert name != places.job_name(pipeline, "s3://b/run/2/model")

@@ -1,13 +1,17 @@
-"""Tests which changes give a run another checkpoint folder."""
+"""Tests which changes give a run another saved state, and who owns it."""
 
 import importlib.metadata
 import json
 import logging
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from tfx.types import artifact_utils, standard_artifacts
 
+from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.trainer import run_identity
 from tfx_distribute.components.trainer.staging import Staged
 from tfx_distribute.trainer_module.data import shard_manifest
@@ -22,6 +26,8 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
+from tfx_distribute.trainer_module.state import ownership
+from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 from tfx_distribute.trainer_module.user_code.fingerprint import environment
 
 
@@ -165,3 +171,52 @@ def test_a_copy_counts_as_its_original(job):
     parts = fingerprint_copy(1, "/s3/bucket/examples")
     assert parts == fingerprint_copy(2, "/s3/bucket/examples")
     assert changed(parts, fingerprint_copy(2, "/s3/bucket/others")) == ["data"]
+
+
+@pytest.fixture
+def outputs(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "state").mkdir()
+    return Outputs(str(tmp_path / "model"), "", str(tmp_path / "result.json"), str(tmp_path / "state"))
+
+
+def train(outputs):
+    with run_identity.owned(outputs):
+        pass
+
+
+def test_a_run_owns_its_state_and_removes_it_after_success(outputs):
+    with run_identity.owned(outputs):
+        ownership.check(outputs.checkpoint_dir, outputs.result_file)
+        assert os.path.exists(f"{outputs.checkpoint_dir}/{ownership.OWNER_FILE}")
+    assert not os.path.exists(outputs.checkpoint_dir)
+
+
+def test_a_state_in_use_is_refused(outputs):
+    with (
+        locks.exclusive(outputs.checkpoint_dir, "the state", "wait"),
+        pytest.raises(ConfigurationError, match="the saved training state .* is in use by process"),
+    ):
+        train(outputs)
+
+
+def test_the_state_of_a_run_without_a_model_stays(outputs):
+    os.rmdir(outputs.serving_model_dir)
+    train(outputs)
+    assert os.listdir(outputs.checkpoint_dir) == [ownership.OWNER_FILE]
+
+
+def test_a_removal_that_is_interrupted_leaves_nothing_to_resume_from(outputs, monkeypatch):
+    """Files that are left must not be taken for those of the next training."""
+
+    def interrupt(path):
+        raise KeyboardInterrupt
+
+    folder = Path(outputs.checkpoint_dir, "settings")
+    folder.mkdir(parents=True)
+    for name in (STATE_FILE, BEST_FILE, "best-10.index"):
+        (folder / name).write_text("{}")
+    monkeypatch.setattr(tf.io.gfile, "rmtree", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(outputs)
+    assert os.listdir(folder) == ["best-10.index"]

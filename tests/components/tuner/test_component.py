@@ -35,7 +35,6 @@ def test_it_has_the_outputs_of_tfx_and_the_parameters_of_the_trainer():
         ({"hparams": {"unit": 1}}, "tune.space.units: trainer.hparams has no such hyperparameter; it has unit"),
         ({"build_model": None}, "exactly one of module_file and build_model must be supplied"),
         ({"strategy": "none"}, "strategy: "),
-        ({"label": {"a": "y"}, "example_weight": {"b": "w"}}, "is for the outputs b"),
     ],
 )
 def test_mistakes(arguments, message):
@@ -51,11 +50,6 @@ def test_hyperparameters_of_a_run_are_checked_when_it_runs():
     parameter = data_types.RuntimeParameter("hparams", str)
     tuner = Tuner(SEARCH, examples(), build_model="m.build_model", label="y", hparams=parameter)
     assert tuner.exec_properties["hparams"] is parameter
-
-
-def test_misspelled_argument_is_refused():
-    with pytest.raises(TypeError, match=r"^Tuner.__init__\(\) got an unexpected keyword argument 'stratgy'$"):
-        Tuner(SEARCH, examples(), build_model="m.build_model", label="y", hparams={"units": 4}, stratgy="mirrored")
 
 
 def test_run_fn_is_refused(tmp_path):

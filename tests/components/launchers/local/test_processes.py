@@ -8,19 +8,13 @@ import time
 
 import pytest
 from programs import Programs
+from training import make_job
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.launcher import Restarts, Training
 from tfx_distribute.components.launchers.local.fork_client import LAST_LINES, last_lines
 from tfx_distribute.components.launchers.local.launcher import LocalLauncher, LocalLauncherSettings
-from tfx_distribute.trainer_module.job.training_job import (
-    Distribution,
-    FaultTolerance,
-    Outputs,
-    TrainingJob,
-    TrainingOptions,
-    UserModule,
-)
+from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, Outputs
 
 SERVERS = Distribution("parameter_server", num_workers=1, num_parameter_servers=1)
 
@@ -33,14 +27,9 @@ def start(tmp_path):
     def start(commands, silent_seconds=60, distribution=SERVERS, restarts=None, listener=lambda *_: None):
         programs = Programs(commands)
         settings = LocalLauncherSettings(log_dir=tmp_path, server=programs, on_progress=listener)
-        job = TrainingJob(
-            UserModule("model.build_model"),
-            None,
-            distribution,
-            TrainingOptions(epochs=1),
-            Outputs("", "", str(tmp_path / "result.json")),
-            fault_tolerance=FaultTolerance(heartbeat_timeout_secs=silent_seconds / 5),
-        )
+        outputs = Outputs("", "", str(tmp_path / "result.json"))
+        fault_tolerance = FaultTolerance(heartbeat_timeout_secs=silent_seconds / 5)
+        job = make_job(distribution=distribution, outputs=outputs, fault_tolerance=fault_tolerance)
         launcher = LocalLauncher(settings, job, restarts or Restarts(0))
         started.append((launcher, programs))
         launcher.start(launcher.request(Training("digits", str(tmp_path / "job.json"), distribution, {})), False)

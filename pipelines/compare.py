@@ -1,26 +1,28 @@
-"""Makes a pipeline of each combination, and finds those that cannot be trained.
+"""Compares trainings: makes a pipeline of each combination of values, and measures it.
 
-Imports no TensorFlow: everything here is known before anything runs.
+Imports no TensorFlow: what cannot be trained is known before anything runs.
 """
 
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from tfx_distribute.components.launchers.local import gpus as gpus_lib
 from tfx_distribute.components.spec_model import Scalar
-from tfx_distribute.pipelines.compare import grid as grid_lib
-from tfx_distribute.pipelines.compare.measurement import Measurement
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, SECTION_PARAMETERS, PipelineSpec
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job import shard_plan, strategy_table
-from tfx_distribute.trainer_module.job.cluster import tasks_of
+from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, tasks_of
+from tfx_distribute.trainer_module.job.time_use import WAIT, ProcessTime, TimeUse, summarize
 from tfx_distribute.trainer_module.job.training_job import Distribution
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
+# Commas are part of these values. Several of them are written as several `-p`.
+NOT_SPLIT = frozenset({"base_model", "class_weight", "layout_rules", "tpu"})
 # An epoch is this part of the steps. The first one is the warm-up, and the last one has
 # the loss.
 EPOCHS = 20
@@ -37,6 +39,35 @@ MEASURED_TRAINING: Mapping[str, Scalar] = {
     "profile_steps": "",
     "max_restarts": 0,
 }
+# What a training step consists of. Others, such as tracing, are not part of its speed.
+STEP_ACTIVITIES = ("input", "compute", WAIT)
+
+Grid = Mapping[str, tuple[Scalar, ...]]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured training, without its first epoch, the warm-up.
+
+    Attributes:
+      batch: Examples per training step, over all processes.
+      seconds: Time of the training steps.
+      examples_per_second: Speed over all processes.
+      input_share: Part of a step in which it waits for examples, from 0 to 1; None if
+        unknown.
+      wait_share: Part of a step in which a process waits for the others; None if
+        unknown, or if there are none.
+      loss: Mean training loss of the last epoch; None if unknown.
+      slowest: One line about the process that holds the others back; empty if none.
+    """
+
+    batch: int
+    seconds: float
+    examples_per_second: float
+    input_share: float | None = None
+    wait_share: float | None = None
+    loss: float | None = None
+    slowest: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +95,7 @@ class Combination:
     @property
     def label(self) -> str:
         """Its values on one line."""
-        return grid_lib.describe(self.values) or "the training"
+        return describe(self.values) or "the training"
 
     @property
     def speed(self) -> float:
@@ -72,7 +103,23 @@ class Combination:
         return self.measurement.examples_per_second / self.devices if self.measurement and self.devices else 0.0
 
 
-def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequence[str] = ()) -> list[Combination]:
+def parse(arguments: Iterable[str]) -> Grid:
+    """Reads `name=value,value` arguments. A name that is repeated gets more values.
+
+    A comma in a parameter of `NOT_SPLIT` is part of its value.
+    """
+    grid: dict[str, tuple[Scalar, ...]] = {}
+    for argument in arguments:
+        name, _, text = argument.partition("=")
+        texts = [argument]  # one value, or no `=`, which is refused as it is written
+        if "," in text and name not in NOT_SPLIT:
+            texts = [f"{name}={value.strip()}" for value in text.split(",")]
+        for one in texts:
+            grid[name] = grid.get(name, ()) + tuple(loader.parse_parameters([one]).values())
+    return grid
+
+
+def make(spec: PipelineSpec, grid: Grid, train_steps: int, gpus: Sequence[str] = ()) -> list[Combination]:
     """Makes all combinations of a grid; those that cannot be trained are `skipped`.
 
     A value of which no combination can be trained, or that cannot be compared, raises a
@@ -82,7 +129,7 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
         if name in LENGTHS:
             raise ConfigurationError(f"-p {name}: all combinations train for the same steps; write --train-steps instead")
         if name in MEASURED_TRAINING:
-            fixed = grid_lib.describe({name: MEASURED_TRAINING[name]})
+            fixed = describe({name: MEASURED_TRAINING[name]})
             raise ConfigurationError(f"-p {name}: a comparison only trains, with {fixed}; leave it out")
         if name in ("base_model", *SECTION_PARAMETERS) and len(values) > 1:
             raise ConfigurationError(f"-p {name}: all combinations train on the same data and base model; write one value")
@@ -92,7 +139,7 @@ def make(spec: PipelineSpec, grid: grid_lib.Grid, train_steps: int, gpus: Sequen
     for name, value in [(name, value) for name, values in grid.items() for value in values]:
         problems = [each.reason for each in combinations if each.values[name] is value]
         if all(problems):
-            raise ConfigurationError(f"-p {grid_lib.describe({name: value})}: {problems[0]}")
+            raise ConfigurationError(f"-p {describe({name: value})}: {problems[0]}")
     if not grid and combinations[0].reason:
         raise ConfigurationError(combinations[0].reason)
     return _sharing_shards(combinations)
@@ -160,3 +207,48 @@ def efficiencies(combinations: Sequence[Combination]) -> list[float | None]:
 def _series(combination: Combination) -> str:
     """Returns a key that trainings share if they differ in their size alone."""
     return repr({name: value for name, value in combination.values.items() if name not in SIZE_PARAMETERS})
+
+
+def measure(records: Sequence[Progress]) -> Measurement:
+    """Measures a training by its history, in order of time."""
+    chief = CHIEF_TASK.file_name
+    epochs = [record for record in records if record.task == chief and record.phase == "epoch"]
+    if len(epochs) < 2:
+        raise TrainingError(f"it ended after {epochs[-1].step if epochs else 0} training steps, too few to measure")
+    warmup, last = epochs[0], epochs[-1]
+    time_use = _measure_time(records, warmup.time, last.time)
+    seconds = next((each.total for each in time_use.processes if each.task == chief), last.time - warmup.time)
+    waits = len(time_use.processes) > 1 and any(WAIT in each.seconds for each in time_use.processes)
+    return Measurement(
+        batch=last.global_batch_size,
+        seconds=seconds,
+        examples_per_second=(last.step - warmup.step) * last.global_batch_size / seconds,
+        input_share=time_use.share("input") if time_use.processes else None,
+        wait_share=time_use.share(WAIT) if waits else None,
+        loss=last.metrics.get("loss"),
+        slowest=time_use.describe(),
+    )
+
+
+def _measure_time(records: Sequence[Progress], start: float, end: float) -> TimeUse:
+    """Returns how the processes spent their time in training steps."""
+    processes = []
+    for task in sorted({record.task for record in records}):
+        timed = [record for record in records if record.task == task and record.seconds and record.time <= end]
+        before = next((record for record in reversed(timed) if record.time <= start), None)
+        if before:
+            seconds = {name: timed[-1].seconds[name] for name in STEP_ACTIVITIES if name in timed[-1].seconds}
+            processes.append(ProcessTime(task, seconds, timed[-1].counters).since(before.seconds, before.counters))
+    return summarize(processes)
+
+
+def format_value(value: Scalar) -> str:
+    """Formats a value as it is written in a pipeline file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def describe(values: Mapping[str, Scalar]) -> str:
+    """Formats values on one line, such as `strategy=mirrored num_workers=1`."""
+    return " ".join(f"{name}={format_value(value)}" for name, value in values.items())

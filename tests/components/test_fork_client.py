@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tfx_distribute.components.module_command import module_command
+from tfx_distribute.components.fork_client import module_command
 
 
 def test_nothing_is_imported_from_the_working_folder(tmp_path):

@@ -1,13 +1,14 @@
 from pathlib import Path
 
 import pytest
-from compared import outcome, unmeasured
+from compared import outcome, record, unmeasured
 
 from tfx_distribute.components import Search
-from tfx_distribute.pipelines.compare import combinations as combinations_lib
-from tfx_distribute.pipelines.compare import grid
+from tfx_distribute.pipelines import compare
 from tfx_distribute.pipelines.spec import loader
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
+from tfx_distribute.trainer_module.job.declaration import declarations
+from tfx_distribute.trainer_module.job.parameters import GROUPS
 
 MULTI = "strategy=multi_worker_mirrored"
 
@@ -17,10 +18,32 @@ def make(request):
     digits = loader.load(request.config.rootpath / "examples" / "digits" / "pipeline.yaml")
 
     def make(*arguments, gpus=(), spec=digits):
-        return combinations_lib.make(spec, grid.parse(arguments), 200, gpus)
+        return compare.make(spec, compare.parse(arguments), 200, gpus)
 
     make.spec = digits
     return make
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], {}),
+        (["num_workers= 1, 2 ", "num_workers=4"], {"num_workers": (1, 2, 4)}),
+        (["flag=true,1,1.0"], {"flag": (True, 1, 1.0)}),
+        (["mesh=1x2,2x1", "mesh="], {"mesh": ("1x2", "2x1", "")}),
+        (["layout_rules="], {"layout_rules": ("",)}),
+        (["text=a=b,c"], {"text": ("a=b", "c")}),
+    ],
+)
+def test_values(arguments, expected):
+    assert repr(compare.parse(arguments)) == repr(expected)
+
+
+def test_all_parameters_of_free_text_are_known():
+    """A comma in a new parameter of this kind must not divide it."""
+    texts = {each.name for each in declarations(*GROUPS) if each.type is str and not each.choices}
+    assert texts <= compare.NOT_SPLIT | {"mesh", "export_best", "profile_steps"}
+    assert compare.NOT_SPLIT - {"base_model"} <= texts
 
 
 def test_the_pipeline_is_cut_down_to_a_measured_training(make):
@@ -63,6 +86,9 @@ def test_all_combinations_read_the_same_shards_in_whole_files(make):
         (["strategy=one_device,multi_worker_mirrored", "num_workers=2,3"], "-p strategy=one_device: num_workers: "),
         ([MULTI, "num_workers=1,-2"], "-p num_workers=-2"),
         (["num_workers=1,true"], "-p num_workers=true"),
+        (["num_workers=1,"], "-p num_workers="),
+        (["num_workers"], "-p num_workers: write -p name=value"),
+        (["=1,2"], "-p =1: write -p name=value"),
         (["lerning_rate=1,2"], "did you mean 'learning_rate'?"),
         (["all_reduce=reduction_server", MULTI, "num_workers=2"], "this machine has none"),
         (["epochs=1,2"], "-p epochs: all combinations train for the same steps; write --train-steps instead"),
@@ -104,4 +130,42 @@ def test_trainings_that_differ_in_their_size_alone_are_compared():
         outcome(700, 0, strategy="tpu", num_workers=1),
         unmeasured("failed", "no memory", strategy="mirrored", num_workers=1),
     ]
-    assert combinations_lib.efficiencies(outcomes) == [pytest.approx(1500 / 800 / 2), 1.0, 1.0, None, None]
+    assert compare.efficiencies(outcomes) == [pytest.approx(1500 / 800 / 2), 1.0, 1.0, None, None]
+
+
+def history(step_seconds=0.1, task="chief-0", **shares):
+    """Returns three epochs of ten steps; tracing is part of the first one."""
+    records = []
+    for epoch in (1, 2, 3):
+        # Something else takes half a second of each epoch, such as callbacks.
+        seconds = {name: share * 10 * epoch * step_seconds for name, share in shares.items()}
+        seconds |= {"trace": 3.0, "other": 0.5 * epoch}
+        time = 13.0 + epoch * (10 * step_seconds + 0.5)
+        records.append(record(time, 10 * epoch, task=task, metrics={"loss": 1 / epoch}, seconds=seconds))
+    return records
+
+
+def test_the_warm_up_and_other_activities_do_not_count():
+    measured = compare.measure(history(input=0.25, compute=0.75))
+    assert (measured.batch, measured.seconds, measured.loss) == (64, pytest.approx(2.0), pytest.approx(1 / 3))
+    assert measured.examples_per_second == pytest.approx(640)
+    assert (measured.input_share, measured.wait_share) == (pytest.approx(0.25), None)
+
+
+def test_shares_are_means_over_the_processes():
+    slow = history(0.5, task="worker-0", input=0.5, compute=0.5, wait_for_peers=0.0)
+    fast = history(0.5, input=0.1, compute=0.4, wait_for_peers=0.5)
+    measured = compare.measure([*slow, *fast])
+    assert (measured.input_share, measured.wait_share) == (pytest.approx(0.3), pytest.approx(0.25))
+    assert measured.slowest.startswith("worker 0 holds the others back for 50 % of the time")
+
+
+def test_without_times_of_activities_the_clock_counts():
+    measured = compare.measure([record(2.0, 10), record(4.0, 20), record(6.0, 30)])
+    assert (measured.seconds, measured.input_share, measured.wait_share, measured.loss) == (4.0, None, None, None)
+
+
+@pytest.mark.parametrize("records", [[], history()[:1], history(task="worker-0")])
+def test_too_short(records):
+    with pytest.raises(TrainingError, match="too few to measure"):
+        compare.measure(records)

@@ -18,6 +18,7 @@ from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdap
 from tfx_distribute.trainer_module.loop import step_timing
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
+from tfx_distribute.trainer_module.strategies import mesh_strategy
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 
@@ -95,7 +96,7 @@ class MeshStepRunner(StepRunner):
             is_even = int(value.shape[0]) % self._strategy.num_replicas_in_sync == 0
             other_axes = [dtensor.UNSHARDED] * (len(value.shape) - 1)
             sharding = [layout_rules.BATCH if is_even else dtensor.UNSHARDED, *other_axes]
-            return self._strategy.shard_value(value, dtensor.Layout(sharding, self._strategy.mesh))
+            return mesh_strategy.shard(value, dtensor.Layout(sharding, self._strategy.mesh))
 
         return tf.nest.map_structure(shard, batch, expand_composites=False)
 

@@ -150,7 +150,7 @@ class _Training:
             _check_export(adapter, features, self._input)
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
         self._reporter.enter("reading the base model")
-        self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform, self._strategy)
+        self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform)
         if self._is_chief and self._base_model and self._base_model.reordered:
             self._reporter.report(Progress("start", message=_REORDERED.format(", ".join(self._base_model.reordered))))
 

@@ -29,12 +29,11 @@ from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop import (
     coordinator_steps,
     gradients,
-    mesh_errors,
+    mesh_steps,
     model_builder,
     replica_values,
 )
 from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
-from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
 from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
 from tfx_distribute.trainer_module.loop.profiler import Profiler
@@ -131,7 +130,7 @@ class _Training:
         with (
             self._strategy.scope(),
             self._counter.reporting_step_on_error(),
-            mesh_errors.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
+            mesh_steps.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
             self._input.explaining_read_errors(),
             _explaining_different_shapes(),
             preemption.deferring_exit(),
@@ -344,7 +343,7 @@ def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return coordinator_steps.CoordinatorStepRunner
     if isinstance(strategy, MeshStrategy):
-        return MeshStepRunner
+        return mesh_steps.MeshStepRunner
     return StepRunner
 
 

@@ -231,7 +231,4 @@ def _report_failure(error: BaseException, final: bool) -> None:
     else:
         # Without a line before it: launchers show the log's last lines.
         LOGGER.error("".join(traceback.format_exception(error)).rstrip("\n"))
-    path = os.environ.get(ERROR_FILE_VARIABLE)
-    if path:
-        with contextlib.suppress(OSError, tf.errors.OpError):  # a full disk: the log has it
-            Failure(message, isinstance(error, TfxDistributeError), final).write(path)
+    Failure(message, isinstance(error, TfxDistributeError), final).report()

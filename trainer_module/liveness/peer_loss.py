@@ -9,13 +9,8 @@ import tensorflow as tf
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import PeerLostError, TfxDistributeError, TrainingError, first_line
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask, task_from_environment
-from tfx_distribute.trainer_module.liveness import listening
-
-
-def cluster_spec() -> tf.train.ClusterSpec:
-    """Returns the cluster of this process's TF_CONFIG."""
-    return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
-
+from tfx_distribute.trainer_module.liveness import rendezvous
+from tfx_distribute.trainer_module.liveness.rendezvous import cluster_spec
 
 # In TensorFlow's messages about a lost process that trains in step with this one.
 _PEER_LOST_WORDS = (
@@ -51,23 +46,17 @@ def as_peer_lost_error(error: BaseException) -> PeerLostError | None:
     return PeerLostError(f"{task} has lost {peers}: {first_line(cause)}")
 
 
-class ChiefMonitor:
-    """Checks if the chief is still there by connecting to its address.
+def wait_until_chief_is_gone() -> None:
+    """Returns once the chief was there, and has been missing for long.
 
-    The chief listens there from the creation of its strategy until it ends.
+    The chief listens at its address from the creation of its strategy until it ends.
     """
-
-    def __init__(self) -> None:
-        self._address = cluster_spec().task_address(CHIEF, 0)
-        self._seen_at: float | None = None
-
-    def has_gone(self) -> bool:
-        """Returns True if the chief was there, and has been missing for long.
-
-        Call this every few seconds: the time counts from the last call that reached the
-        chief.
-        """
+    address = cluster_spec().task_address(CHIEF, 0)
+    seen_at = None
+    while True:
         now = time.monotonic()
-        if listening.listens(self._address):
-            self._seen_at = now
-        return self._seen_at is not None and now - self._seen_at > timeouts.CHIEF_GONE_SECONDS
+        if rendezvous.listens(address):
+            seen_at = now
+        if seen_at is not None and now - seen_at > timeouts.CHIEF_GONE_SECONDS:
+            return
+        time.sleep(1.0)

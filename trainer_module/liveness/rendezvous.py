@@ -1,4 +1,4 @@
-"""Waits until the other processes of a cluster run, before TensorFlow does.
+"""Finds out whether other processes of the cluster listen, and waits until all run.
 
 TensorFlow waits for them in a call that lets no other thread of this process run, for
 an hour or without end. Meanwhile, the process would miss SIGTERM, and the end of its
@@ -7,12 +7,51 @@ lease.
 
 import contextlib
 import socket
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import tensorflow as tf
 
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.cluster import CHIEF, CHIEF_TASK, WORKER, ClusterTask
-from tfx_distribute.trainer_module.liveness import listening
-from tfx_distribute.trainer_module.liveness.peer_loss import cluster_spec
+
+
+def cluster_spec() -> tf.train.ClusterSpec:
+    """Returns the cluster of this process's TF_CONFIG."""
+    return tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec()
+
+
+def listens(address: str) -> bool:
+    """Returns True if a process accepts a connection at HOST:PORT."""
+    return _find_obstacle(address) is None
+
+
+def _find_obstacle(address: str) -> OSError | None:
+    """Returns the error of connecting to HOST:PORT; None if a process listens there.
+
+    It is mostly `TimeoutError` if the host does not answer.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5.0):
+            return None
+    except OSError as error:
+        return error
+
+
+def wait_for(addresses: Iterable[str], seconds: float, pause_seconds: float = 0.02) -> bool:
+    """Waits until processes listen at all addresses; returns False if time is over.
+
+    Do so before gRPC connects to a process that starts at the same time: it tries again
+    only a second after its connection was refused, and then later each time.
+    """
+    deadline = time.monotonic() + seconds
+    for address in addresses:
+        while not listens(address):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause_seconds)
+    return True
 
 
 def meet(task: ClusterTask, report: Callable[[str], None]) -> None:
@@ -29,10 +68,10 @@ def meet(task: ClusterTask, report: Callable[[str], None]) -> None:
     tasks = [ClusterTask(role, index) for role in cluster.jobs for index in cluster.task_indices(role)]
     addresses = {task: cluster.task_address(task.role, task.index) for task in tasks}
     if task == CHIEF_TASK:
-        _wait_for({peer: address for peer, address in addresses.items() if peer != chief}, report)
+        _wait_for_peers({peer: address for peer, address in addresses.items() if peer != chief}, report)
         return
     with _listen(int(addresses[task].rpartition(":")[2])):
-        _wait_for({chief: addresses[chief]}, report)
+        _wait_for_peers({chief: addresses[chief]}, report)
 
 
 def _listen(port: int) -> contextlib.AbstractContextManager[socket.socket]:
@@ -42,20 +81,20 @@ def _listen(port: int) -> contextlib.AbstractContextManager[socket.socket]:
     return socket.create_server(("", port))
 
 
-def _wait_for(peers: Mapping[ClusterTask, str], report: Callable[[str], None]) -> None:
+def _wait_for_peers(peers: Mapping[ClusterTask, str], report: Callable[[str], None]) -> None:
     seconds = timeouts.RENDEZVOUS_REPORT_SECONDS
     has_waited = True
     while has_waited:  # one may go while another one is waited for
         has_waited = False
         for peer, address in peers.items():
-            has_waited = has_waited or not listening.listens(address)
-            while not listening.wait_for([address], seconds, timeouts.RENDEZVOUS_POLL_SECONDS):
+            has_waited = has_waited or not listens(address)
+            while not wait_for([address], seconds, timeouts.RENDEZVOUS_POLL_SECONDS):
                 report(_describe(peer, address))
                 seconds *= 2
 
 
 def _describe(peer: ClusterTask, address: str) -> str:
     """Describes what a process waits for."""
-    obstacle = listening.find_obstacle(address)
+    obstacle = _find_obstacle(address)
     reason = f": {obstacle}; a firewall, such as a NetworkPolicy, has to admit this port" if obstacle else ""
     return f"waiting for {peer} to listen at {address}{reason}"

@@ -5,7 +5,6 @@ that live on the parameter servers.
 """
 
 import os
-import time
 import warnings
 from dataclasses import replace
 
@@ -15,7 +14,8 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions
-from tfx_distribute.trainer_module.liveness.peer_loss import ChiefMonitor, cluster_spec
+from tfx_distribute.trainer_module.liveness import peer_loss
+from tfx_distribute.trainer_module.liveness.rendezvous import cluster_spec
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
 
@@ -134,7 +134,5 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
     uses_gpu = distribution.accelerator_type != "cpu" and uses_accelerators(distribution, task)
     config.device_count["GPU"] = 1 if uses_gpu else 0
     server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
-    chief_monitor = ChiefMonitor()
-    while not chief_monitor.has_gone():
-        time.sleep(1.0)
+    peer_loss.wait_until_chief_is_gone()
     del server

@@ -1,6 +1,8 @@
 """Tests which errors are put down to the loss of another process."""
 
+import contextlib
 import json
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
@@ -49,16 +51,18 @@ def test_the_loss_of_another_process_is_that_wherever_it_is_seen():
 
 
 @pytest.mark.parametrize(
-    "seen",
+    ("looks", "num_looks"),
     [
-        [(1.0, True, False), (30.0, False, False), (32.0, False, True)],
-        [(1.0, True, False), (2.0, False, False), (30.0, True, False), (59.0, False, False)],
-        [(1.0, False, False), (500.0, False, False)],
+        ([(1.0, True), (30.0, False), (32.0, False), (33.0, False)], 3),
+        ([(1.0, True), (2.0, False), (30.0, True), (59.0, False)], None),
+        ([(1.0, False), (500.0, False)], None),
     ],
 )
-def test_when_a_chief_is_gone(monkeypatch, seen):
-    monkeypatch.setattr(peer_loss.time, "monotonic", iter([now for now, _, _ in seen]).__next__)
-    monitor = peer_loss.ChiefMonitor()
-    for _, listens, has_gone in seen:
-        monkeypatch.setattr(peer_loss.listening, "listens", lambda address, answer=listens: answer)
-        assert monitor.has_gone() == has_gone
+def test_when_a_chief_is_gone(monkeypatch, looks, num_looks):
+    """Each look has a time, and whether the chief listens then."""
+    times, answers = iter([now for now, _ in looks]), iter([listens for _, listens in looks])
+    monkeypatch.setattr(peer_loss, "time", SimpleNamespace(monotonic=times.__next__, sleep=lambda seconds: None))
+    monkeypatch.setattr(peer_loss.rendezvous, "listens", lambda address: next(answers))
+    with pytest.raises(StopIteration) if num_looks is None else contextlib.nullcontext():
+        peer_loss.wait_until_chief_is_gone()
+    assert len(looks) - len([*answers]) == (num_looks or len(looks))

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from single_processes import SingleProcesses
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingResult
-from tfx_distribute.trainer_module.liveness import lease, listening, rendezvous
+from tfx_distribute.trainer_module.liveness import lease, rendezvous
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
@@ -39,13 +40,13 @@ def test_worker_listens_until_the_chief_does(meet, chief):
     cluster = {"chief": ports[:1], "worker": ports[1:]} if chief == "chief" else {"worker": ports}
     index = 0 if chief == "chief" else 1
     thread, reports = meet(cluster, "worker", index, ClusterTask("worker", index))
-    wait_until(lambda: listening.listens(f"localhost:{ports[1]}"))
+    wait_until(lambda: rendezvous.listens(f"localhost:{ports[1]}"))
     wait_until(lambda: reports)
     assert reports[0].startswith(f"waiting for {ClusterTask(chief, 0)} to listen at localhost:{ports[0]}: ")
     with socket.create_server(("localhost", ports[0])):
         thread.join(20)
     assert not thread.is_alive()
-    assert not listening.listens(f"localhost:{ports[1]}"), "TensorFlow is to listen there"
+    assert not rendezvous.listens(f"localhost:{ports[1]}"), "TensorFlow is to listen there"
 
 
 @pytest.mark.parametrize("chief", ["chief", "worker"], ids=["chief", "worker 0 is the chief"])
@@ -83,6 +84,29 @@ def test_process_that_trains_alone_waits_for_nobody(meet, monkeypatch, addresses
     else:
         monkeypatch.delenv("TF_CONFIG", raising=False)
         rendezvous.meet(ClusterTask("chief", 0), print)
+
+
+def test_waits_for_one_that_comes_later():
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.socket() as second:
+        second.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in (first, second)]
+        assert [rendezvous.listens(address) for address in addresses] == [True, False]
+        timer = threading.Timer(0.3, second.listen)
+        started = time.monotonic()
+        timer.start()
+        assert rendezvous.wait_for(addresses, seconds=60)
+        assert time.monotonic() - started >= 0.2
+        timer.join()
+
+
+def test_does_not_wait_for_ever():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        assert not rendezvous.wait_for([f"127.0.0.1:{silent.getsockname()[1]}"], seconds=0.1)
+
+
+def test_a_name_that_is_not_known_yet():
+    assert not rendezvous.listens("worker-0.invalid:2222")
 
 
 @pytest.mark.e2e

@@ -29,7 +29,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     tf_config_for,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.liveness import exit_codes, lease, peer_loss, preemption, rendezvous, watchdog
+from tfx_distribute.trainer_module.liveness import exit_codes, exposure, lease, peer_loss, preemption, rendezvous, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
 from tfx_distribute.trainer_module.loop.peers import Peers
@@ -46,6 +46,15 @@ from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 _OUTAGES = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
 # Of TensorFlow's ResourceExhaustedError, where memory is not what is lacking.
 _SHORTAGES = ("No space left on device", "Disk quota exceeded", "Too many open files")
+
+
+def prepare() -> dict[str, str]:
+    """Prepares a fork server: does once what each training process would have to do.
+
+    Returns `exposure`: who can connect to the servers of training processes.
+    """
+    _ = tf.keras.Model  # imports tf.keras, which is lazy, now and not in every fork
+    return {"exposure": exposure.find().value}
 
 
 def main(job_file: str) -> int:

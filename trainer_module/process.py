@@ -33,7 +33,7 @@ from tfx_distribute.trainer_module.liveness import exit_codes, exposure, lease, 
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
 from tfx_distribute.trainer_module.loop.peers import Peers
-from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, process_log
+from tfx_distribute.trainer_module.reporting import history, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.serving.asking import Questions
@@ -131,7 +131,7 @@ def run(job: TrainingJob) -> None:
     reporter = Reporter(os.environ.get(PROGRESS_FILE), task.file_name)
     _serve_metrics(reporter, task)
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
-    with history_writer.writing(reporter, job.outputs.model_run_dir):
+    with history.writing(reporter, job.outputs.model_run_dir):
         _run_task(job, task, reporter, checker)
 
 

@@ -39,7 +39,7 @@ from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, P
 from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.serving.checker import Checker
 from tfx_distribute.trainer_module.state import checkpoint
-from tfx_distribute.trainer_module.strategies import factory, requested_gpus
+from tfx_distribute.trainer_module.strategies import factory
 from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 
 # Of a storage of files that does not answer now, such as Google Cloud Storage.
@@ -149,7 +149,7 @@ def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
 def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: Checker | None) -> None:
     is_chief = task == CHIEF_TASK
     reporter.report(Progress("start"))
-    requested_gpus.check(job.distribution, task, os.environ)
+    factory.check_requested_gpus(job.distribution, task, os.environ)
     if is_server(job.distribution, task):
         reporter.report(Progress("serve"))
         reporter.enter("serving", limited=False)

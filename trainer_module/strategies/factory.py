@@ -7,7 +7,7 @@ import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,9 +16,9 @@ from typing_extensions import override
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
+from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
 from tfx_distribute.trainer_module.liveness import rendezvous
-from tfx_distribute.trainer_module.strategies import requested_gpus
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 _current: tf.distribute.Strategy | None = None
@@ -78,6 +78,41 @@ def _heartbeat_timeout(seconds: int) -> Iterator[None]:
         del context.configure_coordination_service
 
 
+def check_requested_gpus(distribution: Distribution, task: ClusterTask, environment: Mapping[str, str]) -> None:
+    """Raises ConfigurationError if a process does not see its container's GPUs.
+
+    TensorFlow itself only logs a warning and uses the CPU. The usual reasons are an
+    image without CUDA's libraries, and a driver in a folder that LD_LIBRARY_PATH does
+    not name. With `accelerator_type` cpu, GPUs may be missing.
+    """
+    requested = int(environment.get(REQUESTED_GPUS, "0"))
+    # A launcher that divides GPUs among processes sets this variable.
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    uses_cpu = distribution.accelerator_type == "cpu"
+    if not requested or uses_cpu or not uses_accelerators(distribution, task) or visible in ("", "-1"):
+        return
+    if visible is not None:
+        requested = min(requested, len(visible.split(",")))
+    if len(tf.config.list_physical_devices("GPU")) < requested:
+        gpus = "a GPU" if requested == 1 else f"{requested} GPUs"
+        raise ConfigurationError(f"accelerator: {task} was given {gpus}, but {_describe_devices()}")
+
+
+def _describe_devices() -> str:
+    """Says what TensorFlow sees in place of GPUs, and what to do."""
+    devices = ", ".join(device.name.partition(":")[2] for device in tf.config.list_physical_devices())
+    if not tf.test.is_built_with_cuda():
+        reason = "is built without CUDA"
+        remedy = "build the image with --build-arg ACCELERATOR=gpu, or install tensorflow[and-cuda] in your own"
+    else:
+        reason = "names the missing library in a warning above"
+        remedy = (
+            "check that LD_LIBRARY_PATH names the folder of the driver (libcuda.so.1; /usr/local/nvidia/lib64 on Google's "
+            "machines), that CUDA's libraries are installed (--build-arg ACCELERATOR=gpu), and that `nvidia-smi` works here"
+        )
+    return f"TensorFlow sees only {devices}, and {reason}; {remedy}, or write accelerator_type=cpu to train on the CPU"
+
+
 def _devices(distribution: Distribution) -> list[str]:
     """Returns the names of this process's devices to use, such as `GPU:0`.
 
@@ -90,7 +125,7 @@ def _devices(distribution: Distribution) -> list[str]:
     gpus = tf.config.list_physical_devices("GPU")
     if kind == "gpu" or (kind == "auto" and gpus):
         if not gpus:
-            raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {requested_gpus.describe_devices()}")
+            raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {_describe_devices()}")
         if len(gpus) < count and not distribution.mesh:  # MeshStrategy says what does not fit a mesh
             raise ConfigurationError(
                 f"accelerator_count: {count} GPUs are asked for, but this process sees {_gpus(len(gpus))}; write "

@@ -8,8 +8,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras import keras_models, optimizers
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.keras.model_adapters.compiled import CompiledModel
-from tfx_distribute.trainer_module.keras.model_adapters.compiled_keras_3 import CompiledKeras3Model
+from tfx_distribute.trainer_module.keras.model_adapters.compiled import CompiledKeras3Model, CompiledModel
 from tfx_distribute.trainer_module.keras.model_adapters.task import TaskAdapter
 from tfx_distribute.trainer_module.user_code.task import Task
 

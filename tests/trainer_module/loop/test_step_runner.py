@@ -148,3 +148,30 @@ def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
     resumed.read(f"{tmp_path}/state").assert_consumed()
     step_runner.train(10)
     assert drawn == whole
+
+
+class Logged(tf.keras.layers.Layer):
+    def call(self, values):
+        with tf.name_scope("group"):
+            tf.summary.scalar("mean", tf.reduce_mean(values), step=0)
+        return values
+
+
+class Rate(tf.keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        tf.summary.scalar("rate", 0.01, step=tf.cast(step, tf.int64))
+        return tf.constant(0.01)
+
+
+@pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]], ids=len)
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_tags_of_summaries_are_those_of_fit(tmp_path, devices, accumulated):
+    """They do not begin with the names of the loops that the steps run in."""
+    with tf.distribute.MirroredStrategy(devices).scope(), tf.summary.create_file_writer(str(tmp_path)).as_default():
+        inputs = tf.keras.Input((1,))
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(Logged(name="logged")(inputs)), name="model")
+        model.compile(tf.keras.optimizers.SGD(Rate()), "mse")
+        make_step_runner(model, accumulated).train(2)
+    (file,) = map(str, tmp_path.iterdir())
+    events = tf.compat.v1.train.summary_iterator(file)
+    assert {value.tag for event in events for value in event.summary.value} == {"rate", "model/logged/group/mean"}

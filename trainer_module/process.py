@@ -136,7 +136,6 @@ def run(job: TrainingJob) -> None:
 
 
 def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
-    """Serves the reports of this process as Prometheus text, if it was asked to."""
     port = os.environ.get(metrics_server.PORT_VARIABLE)
     if not port or PROGRESS_FILE in os.environ:
         return
@@ -233,7 +232,6 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
 
 
 def _report_failure(error: BaseException, final: bool) -> None:
-    """Writes the reason of a failure to the log and to the launcher's file."""
     message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, TfxDistributeError):
         LOGGER.error(message)

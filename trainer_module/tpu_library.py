@@ -49,7 +49,6 @@ def _find_library() -> str:
 
 
 def _needs_pjrt(pci_devices: Path) -> bool:
-    """Returns True if this machine has a TPU v5e or v5p."""
     for vendor in pci_devices.glob("*/vendor"):
         try:
             if vendor.read_text().strip() == _GOOGLE and vendor.with_name("device").read_text().strip() in _PJRT_CHIPS:

@@ -94,7 +94,6 @@ def _wait_for_peers(peers: Mapping[ClusterTask, str], report: Callable[[str], No
 
 
 def _describe(peer: ClusterTask, address: str) -> str:
-    """Describes what a process waits for."""
     obstacle = _find_obstacle(address)
     reason = f": {obstacle}; a firewall, such as a NetworkPolicy, has to admit this port" if obstacle else ""
     return f"waiting for {peer} to listen at {address}{reason}"

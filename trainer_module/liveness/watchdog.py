@@ -81,7 +81,6 @@ def _position(frame: FrameType | None) -> tuple[bool, str]:
 
 
 def _give_up(message: str) -> None:
-    """Writes the reason, and ends the process."""
     message += "; if it needs more time, write a larger progress_timeout_secs, or 0 for no limit"
     try:
         # In another thread, since the storage of the log or the file may not respond.

@@ -5,7 +5,6 @@ that live on the parameter servers.
 """
 
 import os
-import warnings
 from dataclasses import replace
 
 import tensorflow as tf
@@ -24,8 +23,6 @@ from tfx_distribute.trainer_module.loop.step_timing import CallTime
 CALLS_PER_WORKER = 4
 # Each call opens a dataset, which takes as long as many batches.
 MIN_BATCHES = 32
-# An evaluation that loses a worker is repeated, up to this many in total.
-MAX_EVALUATIONS = 3
 
 
 def count_calls(num_batches: int, num_workers: int) -> int:
@@ -89,9 +86,7 @@ class CoordinatorStepRunner(StepRunner):
         del callbacks
         num_batches = self._input_pipeline.eval_steps(num_replicas=1)
         num_parts = min(count_calls(num_batches, self._num_workers), num_batches)
-        for attempt in range(MAX_EVALUATIONS):
-            if attempt:
-                self._model_adapter.reset_metrics()
+        while True:
             self._begun_parts.assign(0)
             for part in range(num_parts):
                 self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), num_parts))
@@ -100,10 +95,7 @@ class CoordinatorStepRunner(StepRunner):
             # already have some of its examples.
             if int(self._begun_parts) == num_parts:
                 return
-        warnings.warn(
-            f"each of {MAX_EVALUATIONS} evaluations lost a worker; some examples count twice in the metrics of the last one",
-            stacklevel=1,
-        )
+            self._model_adapter.reset_metrics()
 
     def _train_part(self, first_step: tf.Tensor, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs steps on the batches that these steps have on a single device."""

@@ -190,5 +190,4 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, strategy: MeshStrategy) -> N
 
 
 def _local_value(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the value of a DTensor scalar as an ordinary tensor."""
     return dtensor.unpack(tensor)[0] if dtensor.is_dtensor(tensor) else tensor

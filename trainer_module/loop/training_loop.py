@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import tensorflow as tf
@@ -205,7 +205,6 @@ class _Training:
                 return
 
     def _train_epoch(self, begin: Position) -> None:
-        """Trains the steps of an epoch that are left."""
         epoch, steps = self._epoch, self._plan.steps_of_epoch(self._epoch)
         is_first = epoch == begin.epoch
         first_step = begin.step_of_epoch if is_first else 0
@@ -224,7 +223,6 @@ class _Training:
         self._metrics = self._epochs.read_metrics()
 
     def _evaluate(self) -> None:
-        """Evaluates after an epoch, if it is time."""
         if (self._epoch + 1) % self._options.validation_freq == 0 and self._input.has_evaluation:
             self._reporter.enter(f"the evaluation after epoch {self._epoch + 1}")
             self._adapter.reset_metrics()
@@ -232,7 +230,6 @@ class _Training:
             self._metrics |= self._checkpoints.val_metrics
 
     def _end_epoch(self) -> None:
-        """Calls `on_epoch_end`, saves the best weights, and records the metrics."""
         epoch, metrics = self._epoch, self._metrics
         self._reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
         self._callbacks.on_epoch_end(epoch, metrics)
@@ -250,9 +247,8 @@ class _Training:
         if self._plan.num_replicas == 1 or isinstance(self._strategy, MeshStrategy):
             return
         found = saved_objects.find(self._adapter.state())
-        differing = replica_values.find_differing(found, self._strategy, self._peers.gather)
-        if differing:
-            self._report(_describe_differing(differing))
+        if message := replica_values.describe_differing(found, self._strategy, self._peers):
+            self._report(message)
 
     def _report(self, message: str) -> None:
         if self._is_chief:
@@ -354,16 +350,6 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
     kind = tf.keras.callbacks.TensorBoard
     return [kind(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
-
-
-def _describe_differing(names: Sequence[str]) -> str:
-    mean = "tf.VariableAggregation.MEAN"
-    if keras_models.is_keras_3():
-        mean = "'mean' (BatchNormalization: synchronized=True)"
-    return (
-        f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
-        f"aggregation={mean} where the variable is made"
-    )
 
 
 @contextlib.contextmanager

@@ -144,7 +144,6 @@ def _gpus(count: int) -> str:
 
 
 def _split_cpu(count: int) -> None:
-    """Splits the CPU into `count` logical devices."""
     if count > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)

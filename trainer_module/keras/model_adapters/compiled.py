@@ -9,7 +9,7 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import LabelRanges
-from tfx_distribute.trainer_module.keras import keras_metrics, keras_models, label_checks, loss_reduction, metric_results
+from tfx_distribute.trainer_module.keras import keras_metrics, keras_models, label_checks, loss_reduction
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter, batch_size
 
 
@@ -38,7 +38,7 @@ class CompiledModel(ModelAdapter):
         self._logged: dict[bool, list[str]] = {False: [], True: []}
         # Those that are the result of a metric: name -> what reads it.
         self._logged_results: dict[bool, dict[str, Callable[[], Any]]] = {False: {}, True: {}}
-        self._metric_results: metric_results.Results = []  # while a step is traced
+        self._metric_results: keras_metrics.Results = []  # while a step is traced
         # Means of the logged values that Keras has no metric for.
         self._means = {"loss": tf.keras.metrics.Mean("loss")}
         if self.applies_gradients:
@@ -131,12 +131,11 @@ class CompiledModel(ModelAdapter):
 
     def _trace(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces the user's own step, to record its logs and create its variables."""
-        with metric_results.recording(self.model.metrics, self._metric_results):
+        with keras_metrics.recording_results(self.model.metrics, self._metric_results):
             self._trace_step(step, batch)
 
     @tf.autograph.experimental.do_not_convert  # contains no user code
     def _find_results(self, logs: dict[str, Any], evaluated: bool) -> None:
-        """Finds the logged values that are the result of a metric."""
         for name, value in logs.items():
             for result, read in self._metric_results:
                 if value is result:
@@ -167,7 +166,6 @@ class CompiledModel(ModelAdapter):
         return next((each for each in self.model.metrics if each.name == "loss" and hasattr(each, "count")), None)
 
     def _build(self, batch: Any) -> None:
-        """Builds the model, its losses and its metrics."""
         if self.applies_gradients:  # the user's step may not use them as Keras does
             super().prepare(batch)
             return

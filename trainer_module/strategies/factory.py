@@ -7,8 +7,10 @@ import contextlib
 import functools
 import importlib
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
+from unittest import mock
 
 import tensorflow as tf
 from typing_extensions import override
@@ -20,6 +22,13 @@ from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS, ClusterTas
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
 from tfx_distribute.trainer_module.liveness import rendezvous
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
+
+_STRATEGY_CLASSES = [
+    each
+    for module in (tf.distribute, tf.distribute.experimental)
+    for name, each in vars(module).items()
+    if name.endswith("Strategy") and each is not tf.distribute.Strategy
+]
 
 _current: tf.distribute.Strategy | None = None
 _asked_for = False
@@ -60,6 +69,29 @@ def create(
         _current = _FACTORIES[distribution.info.name](distribution)
     _asked_for = False
     return _current
+
+
+@contextlib.contextmanager
+def refusing_own_strategies(function: str) -> Iterator[None]:
+    """Makes classes of `tf.distribute` raise ConfigurationError within the block.
+
+    A strategy that a module makes in one of several processes sees the devices of all
+    of them. TensorFlow does not refuse it: training then hangs, or ends with a
+    segmentation fault.
+    """
+
+    def refuse(strategy: tf.distribute.Strategy, *_: Any, **__: Any) -> NoReturn:
+        caller = sys._getframe(1)
+        raise ConfigurationError(
+            f"module: {function} made a {type(strategy).__name__} of its own ({caller.f_code.co_filename}, line "
+            f"{caller.f_lineno}), but it is one of several processes that train one model; call "
+            "tfx_distribute.trainer_module.get_strategy() in its place and build the model in its scope()"
+        )
+
+    with contextlib.ExitStack() as stack:
+        for strategy_class in _STRATEGY_CLASSES:
+            stack.enter_context(mock.patch.object(strategy_class, "__init__", refuse))
+        yield
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Tests which devices a process uses, on a machine with pretended GPUs or none."""
+"""Tests how strategies are made, on machines with pretended GPUs, with none, or a TPU."""
 
 import pytest
 import tensorflow as tf
@@ -103,3 +103,53 @@ def test_a_process_that_may_use_the_cpu(distribution, task, environment):
 def test_the_remedy_fits_what_is_missing(has_cuda, remedy, monkeypatch):
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: has_cuda)
     assert remedy in factory._describe_devices()
+
+
+class Own(tf.distribute.OneDeviceStrategy):
+    """A strategy that a module defines."""
+
+
+@pytest.mark.parametrize("make", [*factory._STRATEGY_CLASSES, lambda: Own("CPU:0")])
+def test_strategies_are_refused_within_the_block(make):
+    with (
+        factory.refusing_own_strategies("m.run_fn"),
+        pytest.raises(ConfigurationError, match=r"^module: m.run_fn made a \w+ of its own \(.*test_factory.py, line \d+\)"),
+    ):
+        make()
+    assert Own("CPU:0").num_replicas_in_sync == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("local", ["resolver local", "initialize", "strategy"]),  # on a TPU VM
+        ("my-tpu", ["resolver my-tpu", "connect", "initialize", "strategy"]),
+        ("grpc://10.0.0.2:8470", ["resolver grpc://10.0.0.2:8470", "connect", "initialize", "strategy"]),
+    ],
+)
+def test_calls_for_a_tpu_are_in_the_order_of_the_guide(monkeypatch, name, calls):
+    """Checks the order: resolver, connection if remote, initialization, strategy.
+
+    Source: https://www.tensorflow.org/guide/tpu
+    """
+    made = []
+
+    class Resolver:
+        def __init__(self, tpu):
+            made.append(f"resolver {tpu}")
+
+    def record(call):
+        def recorded(resolver):
+            assert isinstance(resolver, Resolver)
+            made.append(call)
+            return call
+
+        return recorded
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", Resolver)
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", record("connect"))
+    monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", record("initialize"))
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", record("strategy"))
+    monkeypatch.setattr(factory, "_current", None)
+    assert factory.create(Distribution("tpu", tpu=name)) == "strategy"
+    assert made == calls

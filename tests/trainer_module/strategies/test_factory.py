@@ -1,4 +1,4 @@
-"""Tests how strategies are made, on machines with pretended GPUs, with none, or a TPU."""
+"""Tests how strategies are made, with pretended GPUs, without any, and on a TPU."""
 
 import pytest
 import tensorflow as tf
@@ -64,17 +64,9 @@ without_gpus = pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), 
 
 
 @without_gpus
-def test_a_process_that_was_given_gpus_does_not_train_on_the_cpu():
-    with pytest.raises(ConfigurationError) as raised:
-        factory.check_requested_gpus(Distribution("mirrored"), CHIEF_TASK, {REQUESTED_GPUS: "2"})
-    message = str(raised.value)
-    assert message.startswith("accelerator: chief was given 2 GPUs, but TensorFlow sees only CPU:0, and ")
-    assert message.endswith("or write accelerator_type=cpu to train on the CPU")
-
-
-@without_gpus
 def test_gpus_that_a_launcher_divides_are_counted():
-    with pytest.raises(ConfigurationError, match="chief was given 2 GPUs"):
+    message = "^accelerator: chief was given 2 GPUs, .*, or write accelerator_type=cpu to train on the CPU$"
+    with pytest.raises(ConfigurationError, match=message):
         factory.check_requested_gpus(
             Distribution("one_device"), CHIEF_TASK, {REQUESTED_GPUS: "4", "CUDA_VISIBLE_DEVICES": "0,1"}
         )

@@ -13,9 +13,9 @@ from tfx_distribute.trainer_module.job.time_use import WAIT
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop.peers import Peers
+from tfx_distribute.trainer_module.loop.process_times import TimeMeter
 from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
-from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position
 

@@ -83,14 +83,10 @@ def _listen(port: int) -> contextlib.AbstractContextManager[socket.socket]:
 
 def _wait_for_peers(peers: Mapping[ClusterTask, str], report: Callable[[str], None]) -> None:
     seconds = timeouts.RENDEZVOUS_REPORT_SECONDS
-    has_waited = True
-    while has_waited:  # one may go while another one is waited for
-        has_waited = False
-        for peer, address in peers.items():
-            has_waited = has_waited or not listens(address)
-            while not wait_for([address], seconds, timeouts.RENDEZVOUS_POLL_SECONDS):
-                report(_describe(peer, address))
-                seconds *= 2
+    for peer, address in peers.items():
+        while not wait_for([address], seconds, timeouts.RENDEZVOUS_POLL_SECONDS):
+            report(_describe(peer, address))
+            seconds *= 2
 
 
 def _describe(peer: ClusterTask, address: str) -> str:

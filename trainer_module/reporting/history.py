@@ -94,11 +94,9 @@ def writing(reporter: Reporter, model_run_dir: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        with contextlib.suppress(Exception):  # `str` of an error may raise another one
-            text = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
-            phase = "stopped" if isinstance(error, PreemptedError) else "failed"
-            last = Progress(phase, reporter.last.step, reporter.last.train_steps, message=text[:2000])
-            reporter.record(last)
+        text = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
+        phase = "stopped" if isinstance(error, PreemptedError) else "failed"
+        reporter.record(Progress(phase, reporter.last.step, reporter.last.train_steps, message=text[:2000]))
         raise
     finally:
         writer.close()

@@ -62,19 +62,6 @@ def test_chief_waits_for_all_others(meet, chief):
     assert not thread.is_alive()
 
 
-def test_chief_waits_for_one_that_goes_while_it_waits_for_another(meet):
-    ports = [free_port() for _ in range(3)]
-    thread, reports = meet({"chief": ports[:1], "worker": ports[1:]}, "chief", 0, ClusterTask("chief", 0))
-    with socket.create_server(("localhost", ports[1])):
-        wait_until(lambda: any("worker 1" in report for report in reports))
-    with socket.create_server(("localhost", ports[2])):
-        wait_until(lambda: "worker 0" in reports[-1])
-        assert thread.is_alive()
-        with socket.create_server(("localhost", ports[1])):
-            thread.join(20)
-    assert not thread.is_alive()
-
-
 @pytest.mark.parametrize("cluster", [{}, {"chief": [1]}], ids=["no cluster", "a cluster of one"])
 def test_process_that_trains_alone_waits_for_nobody(meet, cluster):
     thread, _ = meet(cluster, "chief", 0, ClusterTask("chief", 0))

@@ -105,16 +105,6 @@ def test_a_message_with_bytes_that_are_not_text(tmp_path):
     assert [record.message for record in history.read(str(tmp_path / "run"))] == [r"FileNotFoundError: caf\udce9.csv"]
 
 
-def test_an_error_that_has_no_text(tmp_path):
-    class UnprintableError(Exception):
-        def __str__(self):
-            raise ZeroDivisionError
-
-    with pytest.raises(UnprintableError):
-        report(tmp_path, UnprintableError(), [Progress("start")])
-    assert [record.phase for record in history.read(str(tmp_path / "run"))] == ["start"]
-
-
 def test_the_newest_line_is_flushed_though_no_other_follows(tmp_path):
     writer = history.HistoryWriter(str(tmp_path / "history"), "a.jsonl")
     writer._flush_seconds = 0.5

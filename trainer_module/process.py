@@ -63,7 +63,7 @@ def main(job_file: str) -> int:
     Returns 0 if this process has done its part, else one of `exit_codes`; the reason is
     written to standard error.
     """
-    process_log.configure(_task_name())
+    process_log.configure()
     try:
         _check_not_failed()
         text = atomic_files.read(job_file)
@@ -78,13 +78,6 @@ def main(job_file: str) -> int:
         _report_failure(error, exit_codes.is_final(code))
         return code
     return 0
-
-
-def _task_name() -> str:
-    try:
-        return task_from_environment(os.environ).file_name
-    except ConfigurationError:  # `run` raises it again
-        return ""
 
 
 def _check_not_failed() -> None:
@@ -116,6 +109,7 @@ def run(job: TrainingJob) -> None:
     Returns when the other processes that train in step are done too.
     """
     task = task_from_environment(os.environ)
+    process_log.configure(task.file_name)
     # Before threads and TensorFlow's devices, which a fork could not use.
     asks = task == CHIEF_TASK and job.outputs.serving_model_dir and job.raw_examples
     checker = Checker() if asks and job.distribution.strategy != "tpu" else None

@@ -35,7 +35,7 @@ def exempt_tf_keras() -> None:
         return
     import tf_keras
 
-    config = importlib.import_module("tensorflow.python.autograph.core.config")
+    config: Any = importlib.import_module("tensorflow.python.autograph.core.config")
     _is_exempt = True
     without_exemption = tuple(rule for rule in config.CONVERSION_RULES if getattr(rule, "_prefix", None) != "tf_keras")
     # Alone in tf_keras, this layer has an `if` on a tensor.

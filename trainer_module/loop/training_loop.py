@@ -132,10 +132,14 @@ class _Training:
             self._counter.reporting_step_on_error(),
             mesh_steps.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
             self._input.explaining_read_errors(),
-            _explaining_different_shapes(),
             preemption.deferring_exit(),
         ):
-            yield
+            try:
+                yield
+            except tf.errors.OpError as error:
+                if "Shape mismatch in the collective" in str(error):
+                    raise ConfigurationError(_DIFFERENT_SHAPES) from error
+                raise
 
     def check_and_prepare(self, features: Features) -> None:
         """Prepares the steps, checks the export, and reads the base model."""
@@ -174,7 +178,12 @@ class _Training:
             self._user_callbacks,
             owner=job.outputs.result_file,
         )
-        begin = _find_state(self._checkpoints, self._peers, job.outputs.checkpoint_dir)
+        begin = self._checkpoints.find()
+        if self._peers.agree(begin.step) != [begin.step]:
+            raise ConfigurationError(
+                f"checkpoint_dir: not all processes find the same saved state in {job.outputs.checkpoint_dir}; write a "
+                "folder that all machines share"
+            )
         self._steps.open(begin.step)
         self._counter.begin(begin.step, self._checkpoints.remark)
         per_call, callbacks = self._options.steps_per_execution, self._callbacks
@@ -324,17 +333,6 @@ def _make_best_model(
     return BestModel(job, plan, model_adapter.model, is_chief)
 
 
-def _find_state(checkpoints: Checkpoints, peers: Peers, folder: str) -> Position:
-    """Finds the saved state and checks that all processes have found the same."""
-    position = checkpoints.find()
-    if peers.agree(position.step) != [position.step]:
-        raise ConfigurationError(
-            f"checkpoint_dir: not all processes find the same saved state in {folder}; write a folder "
-            "that all machines share"
-        )
-    return position
-
-
 def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return coordinator_steps.CoordinatorStepRunner
@@ -350,13 +348,3 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
     kind = tf.keras.callbacks.TensorBoard
     return [kind(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
-
-
-@contextlib.contextmanager
-def _explaining_different_shapes() -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if "Shape mismatch in the collective" in str(error):
-            raise ConfigurationError(_DIFFERENT_SHAPES) from error
-        raise

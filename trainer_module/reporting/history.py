@@ -8,10 +8,8 @@ less often. Imports no TensorFlow unless it writes, or reads at an address.
 """
 
 import contextlib
-import math
 import queue
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -109,6 +107,7 @@ class HistoryWriter:
         self._folder, self._path = folder, f"{folder}/{name}"
         self._flush_seconds = timeouts.HISTORY_FLUSH_SECONDS if "://" in folder else 0.0
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._closes = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="history")
         self._thread.start()
 
@@ -120,6 +119,7 @@ class HistoryWriter:
     def close(self) -> None:
         """Writes the rest. Never raises."""
         self._lines.put(None)
+        self._closes.set()
         self._thread.join(timeouts.HISTORY_CLOSE_SECONDS)
 
     def _run(self) -> None:
@@ -133,17 +133,12 @@ class HistoryWriter:
             LOGGER.warning(f"the history cannot be written to {self._path}, and ends here: {first_line(error)}")
 
     def _write(self, file: Any) -> None:
-        """Writes lines until the end; flushes them in time though no other follows."""
-        flushed_at, is_flushed = -math.inf, True
-        while True:
-            rest = max(flushed_at + self._flush_seconds - time.monotonic(), 0.0)
-            try:
-                line = self._lines.get(timeout=None if is_flushed else rest)
-            except queue.Empty:
-                file.flush()
-                flushed_at, is_flushed = time.monotonic(), True
-                continue
-            if line is None:
-                return
-            file.write(line)
-            is_flushed = False
+        """Writes the lines that there are and flushes them, again and again."""
+        lines: list[str | None] = []
+        while None not in lines:
+            lines = [self._lines.get()]
+            while not self._lines.empty():
+                lines.append(self._lines.get())
+            file.write("".join(filter(None, lines)))
+            file.flush()
+            self._closes.wait(self._flush_seconds)

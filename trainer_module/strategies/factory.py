@@ -159,26 +159,19 @@ def _devices(distribution: Distribution) -> list[str]:
         if not gpus:
             raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {_describe_devices()}")
         if len(gpus) < count and not distribution.mesh:  # MeshStrategy says what does not fit a mesh
+            seen = "GPU:0" if len(gpus) == 1 else f"GPU:0 to GPU:{len(gpus) - 1}"
             raise ConfigurationError(
-                f"accelerator_count: {count} GPUs are asked for, but this process sees {_gpus(len(gpus))}; write "
+                f"accelerator_count: {count} GPUs are asked for, but this process sees {seen}; write "
                 f"accelerator_count={len(gpus)}"
             )
         used = gpus[: (count or len(gpus)) if all_devices else 1]
         tf.config.set_visible_devices(used, "GPU")
         return [f"GPU:{index}" for index in range(len(used))]
     tf.config.set_visible_devices([], "GPU")
-    _split_cpu(count)
-    return [f"CPU:{index}" for index in range(max(count, 1))]
-
-
-def _gpus(count: int) -> str:
-    return "no GPU" if not count else "GPU:0" if count == 1 else f"GPU:0 to GPU:{count - 1}"
-
-
-def _split_cpu(count: int) -> None:
     if count > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return [f"CPU:{index}" for index in range(max(count, 1))]
 
 
 def _default(distribution: Distribution) -> tf.distribute.Strategy:

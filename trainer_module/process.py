@@ -29,7 +29,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     tf_config_for,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.liveness import exit_codes, exposure, lease, peer_loss, preemption, rendezvous, watchdog
+from tfx_distribute.trainer_module.liveness import cluster_peers, exit_codes, exposure, lease, preemption, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
 from tfx_distribute.trainer_module.loop.peers import Peers
@@ -73,7 +73,7 @@ def main(job_file: str) -> int:
     except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        error = peer_loss.as_peer_lost_error(error) or error
+        error = cluster_peers.as_peer_lost_error(error) or error
         code = _exit_code(error)
         _report_failure(error, exit_codes.is_final(code))
         return code
@@ -152,7 +152,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
         return
     if lease.find():  # then other machines train, which may have to be waited for
         reporter.enter("waiting for the other processes to start", limited=False)
-        rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))
+        cluster_peers.meet(task, lambda message: reporter.report(Progress("start", message=message)))
         reporter.enter("start-up")
     heartbeat_secs = job.fault_tolerance.heartbeat_timeout_secs
     if PROGRESS_FILE in os.environ:  # the launcher is on this machine, and sees which process hangs

@@ -9,7 +9,7 @@ from running import free_port
 
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.liveness import rendezvous
+from tfx_distribute.trainer_module.liveness import cluster_peers
 from tfx_distribute.trainer_module.liveness.lease import LEASE_VARIABLE
 
 
@@ -53,7 +53,7 @@ class SingleProcesses:
 
     def wait_until_listening(self, role: str) -> None:
         """Waits until a process listens at its address, as it does while it waits."""
-        assert rendezvous.wait_for(self._addresses[role], 100.0), self.output(role)
+        assert cluster_peers.wait_for(self._addresses[role], 100.0), self.output(role)
 
     def wait(self, seconds: float = 280.0) -> dict[str, int]:
         """Returns the exit codes of all processes by role."""

@@ -13,8 +13,7 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions
-from tfx_distribute.trainer_module.liveness import peer_loss
-from tfx_distribute.trainer_module.liveness.rendezvous import cluster_spec
+from tfx_distribute.trainer_module.liveness import cluster_peers
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
 
@@ -58,7 +57,7 @@ class CoordinatorStepRunner(StepRunner):
                 "leave it out, or use another strategy"
             )
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._num_workers = cluster_spec().num_tasks(WORKER)
+        self._num_workers = cluster_peers.cluster_spec().num_tasks(WORKER)
         self._step = first_step
         self._train_part_function = tf.function(self._train_part)
         self._evaluate_part_function = tf.function(self._evaluate_part)
@@ -118,7 +117,7 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
 
     Replaces `tf.distribute.Server.join`, which never returns.
     """
-    cluster = cluster_spec()
+    cluster = cluster_peers.cluster_spec()
     # As many threads as may wait for each other. By default, there are only as many as
     # cores.
     threads = max(4, cluster.num_tasks(WORKER) + 1, os.cpu_count() or 1)
@@ -126,5 +125,5 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
     uses_gpu = distribution.accelerator_type != "cpu" and uses_accelerators(distribution, task)
     config.device_count["GPU"] = 1 if uses_gpu else 0
     server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
-    peer_loss.wait_until_chief_is_gone()
+    cluster_peers.wait_until_chief_is_gone()
     del server

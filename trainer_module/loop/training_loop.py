@@ -33,10 +33,9 @@ from tfx_distribute.trainer_module.loop import (
     model_builder,
     replica_values,
 )
-from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
+from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, Profiler, StepCounter
 from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
-from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.state.base_model import warm_start

@@ -20,7 +20,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
-from tfx_distribute.trainer_module.liveness import rendezvous
+from tfx_distribute.trainer_module.liveness import cluster_peers
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 _STRATEGY_CLASSES = [
@@ -246,7 +246,7 @@ def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
     # Then TensorFlow waits for those that still do not listen.
-    rendezvous.wait_for([*cluster.get("worker", ()), *cluster.get("ps", ())], timeouts.SERVERS_LISTEN_SECONDS)
+    cluster_peers.wait_for([*cluster.get("worker", ()), *cluster.get("ps", ())], timeouts.SERVERS_LISTEN_SECONDS)
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 

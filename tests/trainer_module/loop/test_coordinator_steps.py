@@ -70,7 +70,7 @@ class Coordinator:
 @pytest.fixture
 def runner(monkeypatch):
     monkeypatch.setattr(tf.distribute.coordinator, "ClusterCoordinator", Coordinator)
-    monkeypatch.setattr(coordinator_steps, "cluster_spec", lambda: SimpleNamespace(num_tasks=lambda _: 2))
+    monkeypatch.setattr(coordinator_steps.cluster_peers, "cluster_spec", lambda: SimpleNamespace(num_tasks=lambda _: 2))
     runner = coordinator_steps.CoordinatorStepRunner.__new__(coordinator_steps.CoordinatorStepRunner)
     runner._input_pipeline = Pipeline()
     runner._model_adapter = runner.step = Model()

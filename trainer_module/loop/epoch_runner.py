@@ -289,11 +289,6 @@ class StepCounter:
         """Records that the next training step starts."""
         self.reporter.enter(f"training step {self.step + 1}")
 
-    def report_if_due(self, metrics: dict[str, float]) -> None:
-        """Reports progress if the last report is old enough."""
-        if self.reporter.due():
-            self.report(metrics)
-
     def report(self, metrics: dict[str, float] | None = None, message: str = "") -> None:
         """Reports progress now."""
         now = time.monotonic()

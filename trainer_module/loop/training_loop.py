@@ -147,7 +147,12 @@ class _Training:
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
         if rate_factor != 1.0:
             optimizers.scale_rate(adapter.optimizer, rate_factor, adapter.applies_gradients)
-        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options)
+        step_runner_class = StepRunner
+        if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
+            step_runner_class = coordinator_steps.CoordinatorStepRunner
+        elif isinstance(self._strategy, MeshStrategy):
+            step_runner_class = mesh_steps.MeshStepRunner
+        self._steps = step_runner_class(adapter, self._strategy, self._input, options)
         if job.outputs.serving_model_dir:
             _check_export(adapter, features, self._input)
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
@@ -201,7 +206,8 @@ class _Training:
             self._end_epoch()
             if epoch == begin.epoch:
                 self._report_differing()
-            counter.report_if_due(self._metrics)
+            if self._reporter.due():
+                counter.report(self._metrics)
             ends, gathers = self._epochs.ends_training(epoch, epoch + 1 == plan.epochs, self._process_times.are_due)
             if gathers:
                 self._process_times.gather(self._peers)
@@ -330,14 +336,6 @@ def _make_best_model(
     names, evaluated_names = (list(model_adapter.metrics(evaluated)) for evaluated in (False, True))
     check_metric(job, plan, names, evaluated_names, input_pipeline.has_evaluation)
     return BestModel(job, plan, model_adapter.model, is_chief)
-
-
-def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
-    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return coordinator_steps.CoordinatorStepRunner
-    if isinstance(strategy, MeshStrategy):
-        return mesh_steps.MeshStepRunner
-    return StepRunner
 
 
 def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:

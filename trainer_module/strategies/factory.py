@@ -179,10 +179,6 @@ def _default(distribution: Distribution) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
-def _one_device(distribution: Distribution) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(_devices(distribution)[0])
-
-
 def _mirrored(distribution: Distribution) -> tf.distribute.Strategy:
     ops = {
         "auto": None,
@@ -207,11 +203,6 @@ def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy
     communication = tf.distribute.experimental.CommunicationImplementation(all_reduce.upper())
     options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-
-
-def _central_storage(distribution: Distribution) -> tf.distribute.Strategy:
-    devices = _devices(distribution)
-    return _CentralStorage(compute_devices=devices, parameter_device="CPU:0")
 
 
 class _CentralStorage(tf.distribute.experimental.CentralStorageStrategy):
@@ -259,17 +250,15 @@ def _tpu(distribution: Distribution) -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
-def _model_parallel(distribution: Distribution) -> MeshStrategy:
-    return MeshStrategy(distribution, _devices(distribution))
-
-
 _FACTORIES: dict[str, Callable[[Distribution], tf.distribute.Strategy | MeshStrategy]] = {
     "default": _default,
-    "one_device": _one_device,
+    "one_device": lambda distribution: tf.distribute.OneDeviceStrategy(_devices(distribution)[0]),
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
-    "central_storage": _central_storage,
+    "central_storage": lambda distribution: _CentralStorage(
+        compute_devices=_devices(distribution), parameter_device="CPU:0"
+    ),
     "parameter_server": _parameter_server,
     "tpu": _tpu,
-    "model_parallel": _model_parallel,
+    "model_parallel": lambda distribution: MeshStrategy(distribution, _devices(distribution)),
 }

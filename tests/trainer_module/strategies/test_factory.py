@@ -46,7 +46,7 @@ def test_too_few_devices(taken):
 
 def test_too_few_devices_for_a_mesh(taken):
     with pytest.raises(ConfigurationError, match="^mesh: 2x2 is 4 devices, but this process has 2; write a mesh of 2, such"):
-        factory._model_parallel(Distribution("model_parallel", mesh="2x2"))
+        factory.create(Distribution("model_parallel", mesh="2x2"))
 
 
 def test_no_device_of_the_kind(monkeypatch):

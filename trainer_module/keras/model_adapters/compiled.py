@@ -257,7 +257,7 @@ class CompiledKeras3Model(CompiledModel):
             self.model._symbolic_build(data_batch=batch)
             return
         # `_symbolic_build` supports dense features only.
-        named = keras_models.named_inputs(self.model)
+        named = set(keras_models.named_inputs(self.model))
         features = {name: batch[0][name] for name in (named if named and named <= set(batch[0]) else batch[0])}
         outputs = self.trace_prediction(features)
         if len(batch) > 1:

@@ -24,7 +24,7 @@ from ones import Ones, model_with
 
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras.model_adapters import factory
-from tfx_distribute.trainer_module.loop import time_meter
+from tfx_distribute.trainer_module.loop import process_times
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 
 STEP_SECONDS = 0.005
@@ -80,9 +80,9 @@ def main() -> None:
         print(f"{name:<12}{plain * 1e6:>20.1f}{timed * 1e6:>10.1f}{cost * 1e6:>12.1f}{cost / STEP_SECONDS:>21.2%}")
     began = time.process_time()
     for _ in range(100):
-        time_meter.read_counters()
+        process_times.read_counters()
     counters = (time.process_time() - began) / 100
-    print(f"\ncounters: {counters * 1e3:.2f} ms, {counters / time_meter.COUNTER_SECONDS:.2%} of the time")
+    print(f"\ncounters: {counters * 1e3:.2f} ms, {counters / process_times.COUNTER_SECONDS:.2%} of the time")
 
 
 if __name__ == "__main__":

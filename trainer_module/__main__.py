@@ -29,7 +29,6 @@ def main() -> NoReturn:
 
 
 def _run(job_file: str) -> int:
-    """Runs the process; returns its exit code."""
     # The Keras version has to be set before TensorFlow is imported, which is needed to
     # read an address. A launcher that passes an address sets the version itself.
     if "://" not in job_file:

@@ -18,11 +18,9 @@ def paused() -> Iterator[None]:
     ends are not collected later, unless their count of references falls to zero. In
     somebody else's process, such as a notebook, that would include its own objects.
     """
-    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        if was_enabled:
-            gc.enable()
+        gc.enable()

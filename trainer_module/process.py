@@ -29,17 +29,17 @@ from tfx_distribute.trainer_module.job.cluster import (
     tf_config_for,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.liveness import exit_codes, lease, peer_loss, preemption, rendezvous, watchdog
+from tfx_distribute.trainer_module.liveness import cluster_peers, exit_codes, exposure, lease, preemption, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
 from tfx_distribute.trainer_module.loop.peers import Peers
-from tfx_distribute.trainer_module.reporting import history_writer, metrics_server, process_log
+from tfx_distribute.trainer_module.reporting import history, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE, Progress, Reporter
 from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.serving.checker import Checker
 from tfx_distribute.trainer_module.state import checkpoint
-from tfx_distribute.trainer_module.strategies import factory, requested_gpus
+from tfx_distribute.trainer_module.strategies import factory
 from tfx_distribute.trainer_module.user_code import run_fn, user_exit
 
 # Of a storage of files that does not answer now, such as Google Cloud Storage.
@@ -48,13 +48,22 @@ _OUTAGES = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.U
 _SHORTAGES = ("No space left on device", "Disk quota exceeded", "Too many open files")
 
 
+def prepare() -> dict[str, str]:
+    """Prepares a fork server: does once what each training process would have to do.
+
+    Returns `exposure`: who can connect to the servers of training processes.
+    """
+    _ = tf.keras.Model  # imports tf.keras, which is lazy, now and not in every fork
+    return {"exposure": exposure.find().value}
+
+
 def main(job_file: str) -> int:
     """Runs a job document, at a path or address, as the task that TF_CONFIG names.
 
     Returns 0 if this process has done its part, else one of `exit_codes`; the reason is
     written to standard error.
     """
-    process_log.configure(_task_name())
+    process_log.configure()
     try:
         _check_not_failed()
         text = atomic_files.read(job_file)
@@ -64,18 +73,11 @@ def main(job_file: str) -> int:
     except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
-        error = peer_loss.as_peer_lost_error(error) or error
+        error = cluster_peers.as_peer_lost_error(error) or error
         code = _exit_code(error)
         _report_failure(error, exit_codes.is_final(code))
         return code
     return 0
-
-
-def _task_name() -> str:
-    try:
-        return task_from_environment(os.environ).file_name
-    except ConfigurationError:  # `run` raises it again
-        return ""
 
 
 def _check_not_failed() -> None:
@@ -107,6 +109,7 @@ def run(job: TrainingJob) -> None:
     Returns when the other processes that train in step are done too.
     """
     task = task_from_environment(os.environ)
+    process_log.configure(task.file_name)
     # Before threads and TensorFlow's devices, which a fork could not use.
     asks = task == CHIEF_TASK and job.outputs.serving_model_dir and job.raw_examples
     checker = Checker() if asks and job.distribution.strategy != "tpu" else None
@@ -122,12 +125,11 @@ def run(job: TrainingJob) -> None:
     reporter = Reporter(os.environ.get(PROGRESS_FILE), task.file_name)
     _serve_metrics(reporter, task)
     watchdog.start(reporter, task, job.fault_tolerance.progress_timeout_secs)
-    with history_writer.writing(reporter, job.outputs.model_run_dir):
+    with history.writing(reporter, job.outputs.model_run_dir):
         _run_task(job, task, reporter, checker)
 
 
 def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
-    """Serves the reports of this process as Prometheus text, if it was asked to."""
     port = os.environ.get(metrics_server.PORT_VARIABLE)
     if not port or PROGRESS_FILE in os.environ:
         return
@@ -140,7 +142,7 @@ def _serve_metrics(reporter: Reporter, task: ClusterTask) -> None:
 def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: Checker | None) -> None:
     is_chief = task == CHIEF_TASK
     reporter.report(Progress("start"))
-    requested_gpus.check(job.distribution, task, os.environ)
+    factory.check_requested_gpus(job.distribution, task, os.environ)
     if is_server(job.distribution, task):
         reporter.report(Progress("serve"))
         reporter.enter("serving", limited=False)
@@ -150,7 +152,7 @@ def _run_task(job: TrainingJob, task: ClusterTask, reporter: Reporter, checker: 
         return
     if lease.find():  # then other machines train, which may have to be waited for
         reporter.enter("waiting for the other processes to start", limited=False)
-        rendezvous.meet(task, lambda message: reporter.report(Progress("start", message=message)))
+        cluster_peers.meet(task, lambda message: reporter.report(Progress("start", message=message)))
         reporter.enter("start-up")
     heartbeat_secs = job.fault_tolerance.heartbeat_timeout_secs
     if PROGRESS_FILE in os.environ:  # the launcher is on this machine, and sees which process hangs
@@ -224,14 +226,10 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
 
 
 def _report_failure(error: BaseException, final: bool) -> None:
-    """Writes the reason of a failure to the log and to the launcher's file."""
     message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
     if isinstance(error, TfxDistributeError):
         LOGGER.error(message)
     else:
         # Without a line before it: launchers show the log's last lines.
         LOGGER.error("".join(traceback.format_exception(error)).rstrip("\n"))
-    path = os.environ.get(ERROR_FILE_VARIABLE)
-    if path:
-        with contextlib.suppress(OSError, tf.errors.OpError):  # a full disk: the log has it
-            Failure(message, isinstance(error, TfxDistributeError), final).write(path)
+    Failure(message, isinstance(error, TfxDistributeError), final).report()

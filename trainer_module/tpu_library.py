@@ -49,11 +49,5 @@ def _find_library() -> str:
 
 
 def _needs_pjrt(pci_devices: Path) -> bool:
-    """Returns True if this machine has a TPU v5e or v5p."""
-    for vendor in pci_devices.glob("*/vendor"):
-        try:
-            if vendor.read_text().strip() == _GOOGLE and vendor.with_name("device").read_text().strip() in _PJRT_CHIPS:
-                return True
-        except OSError:  # a device that was just removed
-            continue
-    return False
+    devices = [vendor.parent for vendor in pci_devices.glob("*/vendor") if vendor.read_text().strip() == _GOOGLE]
+    return any((device / "device").read_text().strip() in _PJRT_CHIPS for device in devices)

@@ -60,9 +60,9 @@ def test_gpus_that_an_image_for_cpus_was_given_are_missed(namespace):
     code = (
         "from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, REQUESTED_GPUS\n"
         "from tfx_distribute.trainer_module.job.training_job import Distribution\n"
-        "from tfx_distribute.trainer_module.strategies import requested_gpus\n"
+        "from tfx_distribute.trainer_module.strategies import factory\n"
         "try:\n"
-        "    requested_gpus.check(Distribution('one_device'), CHIEF_TASK, {REQUESTED_GPUS: '1'})\n"
+        "    factory.check_requested_gpus(Distribution('one_device'), CHIEF_TASK, {REQUESTED_GPUS: '1'})\n"
         "except Exception as error:\n"
         "    print(error)\n"
     )

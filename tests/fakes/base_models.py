@@ -82,7 +82,7 @@ def main(folder: str) -> None:
             base.save(path)
         model = make_model()  # the second model of a process has other automatic names
         job = SimpleNamespace(base_model=path, warm_start=WarmStart())
-        result = warm_start.apply(job, model, model.optimizer, None, tf.distribute.get_strategy())
+        result = warm_start.apply(job, model, model.optimizer, None)
         assert (result.weights_taken, result.weights_skipped) == (len(base.weights), 0)
         for weight, original in zip(model.weights, base.weights, strict=True):
             np.testing.assert_array_equal(weight.numpy(), original.numpy(), err_msg=weight.name)

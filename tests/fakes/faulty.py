@@ -9,8 +9,6 @@ hparams:
   fault_save: Instead, the number of the save after which to inject it, from 1.
   fault_file: A file that records that the fault was injected.
   faults: Instead of all these, a list of several faults, each with these keys.
-  slow_epochs: Numbers of epochs, from 0, that end with a second of waiting, so that
-    another process can react to a report before the next steps.
 """
 
 import json
@@ -79,17 +77,6 @@ class Fault(tf.keras.callbacks.Callback):
             self._strike()
 
 
-class Wait(tf.keras.callbacks.Callback):
-    def __init__(self, epochs):
-        super().__init__()
-        self._epochs = epochs
-
-    def on_epoch_end(self, epoch, logs=None):
-        if epoch in self._epochs:
-            time.sleep(1.0)
-
-
 def callbacks(context):
-    waits = [Wait(context.hparams["slow_epochs"])] if "slow_epochs" in context.hparams else []
     faults = context.hparams.get("faults", [context.hparams] if "fault" in context.hparams else [])
-    return [*waits, *map(Fault, faults)]
+    return [*map(Fault, faults)]

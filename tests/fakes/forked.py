@@ -219,7 +219,7 @@ def subprocess_for_fork_servers(importers_folder: Path) -> types.SimpleNamespace
     server = module_command("tfx_distribute.trainer_module.fork_server")
 
     def popen(words: list[str], *, stdin: int, stdout: int, stderr: Any, env: dict[str, str], **options: Any) -> Any:
-        if words != [*server, "tfx_distribute.trainer_module.fork_preparation:prepare"]:
+        if words != [*server, "tfx_distribute.trainer_module.process:prepare"]:
             return subprocess.Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, env=env, **options)
         read_requests, write_requests = os.pipe()
         read_answers, write_answers = os.pipe()

@@ -9,7 +9,7 @@ from running import free_port
 
 from tfx_distribute.trainer_module.job.cluster import replicas_of_roles
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
-from tfx_distribute.trainer_module.liveness import listening
+from tfx_distribute.trainer_module.liveness import cluster_peers
 from tfx_distribute.trainer_module.liveness.lease import LEASE_VARIABLE
 
 
@@ -36,12 +36,7 @@ class SingleProcesses:
         (folder / "job.json").write_text(job.to_json())
 
     def start(self, role: str, settings: str = "pass") -> None:
-        """Starts a process.
-
-        Args:
-          role: Its role.
-          settings: Python statement to run first, such as one that shortens a wait.
-        """
+        """Starts a process; the settings are a Python statement that runs first."""
         environment = {
             **os.environ,
             "TF_CONFIG": json.dumps({"cluster": self._addresses, "task": {"type": role, "index": 0}}),
@@ -56,17 +51,13 @@ class SingleProcesses:
         with self._log(role).open("wb") as log:
             self._processes[role] = self._forked.start(["-c", code], environment, self._folder, log)
 
-    def wait_until_listening(self, role: str, seconds: float = 100.0) -> None:
+    def wait_until_listening(self, role: str) -> None:
         """Waits until a process listens at its address, as it does while it waits."""
-        assert listening.wait_for(self._addresses[role], seconds), self.output(role)
+        assert cluster_peers.wait_for(self._addresses[role], 100.0), self.output(role)
 
     def wait(self, seconds: float = 280.0) -> dict[str, int]:
         """Returns the exit codes of all processes by role."""
-        return {role: self.end_of(role, seconds) for role in self._processes}
-
-    def end_of(self, role: str, seconds: float = 280.0) -> int:
-        """Returns the exit code of a process, which may be started again then."""
-        return self._processes[role].wait(seconds)
+        return {role: process.wait(seconds) for role, process in self._processes.items()}
 
     def output(self, role: str) -> str:
         return self._log(role).read_text()

@@ -17,4 +17,4 @@ def _halves(_: Distribution) -> list[str]:
 
 
 factory._devices = _halves
-fork_server.main("tfx_distribute.trainer_module.fork_preparation:prepare")
+fork_server.main("tfx_distribute.trainer_module.process:prepare")

@@ -1,18 +1,10 @@
 """Tests what the garbage collector looks at."""
 
 import gc
-import weakref
 
 import pytest
 
 from tfx_distribute.trainer_module.garbage_collection import paused
-
-
-@pytest.fixture(autouse=True)
-def collector():
-    """Leaves the collector on; objects of all tests are frozen already."""
-    yield
-    gc.enable()
 
 
 class Node:
@@ -29,20 +21,7 @@ def test_objects_of_the_block_are_not_looked_at_later():
     assert not any(type(each) is Node for each in gc.get_objects())
 
 
-def test_later_garbage_is_collected():
-    with paused():
-        pass
-    node = Node()
-    seen = weakref.ref(node)
-    del node
-    gc.collect()
-    assert seen() is None
-
-
-@pytest.mark.parametrize("was_on", [True, False])
-def test_the_collector_is_afterwards_as_before(was_on):
-    if not was_on:
-        gc.disable()
+def test_the_collector_is_on_after_an_error():
     with pytest.raises(ImportError), paused():
         raise ImportError
-    assert gc.isenabled() == was_on
+    assert gc.isenabled()

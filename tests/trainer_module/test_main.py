@@ -1,6 +1,6 @@
 """Tests a training process as a container runs it, with a job and a TF_CONFIG.
 
-Several that train together are in tests/trainer_module/liveness/test_rendezvous.py.
+Several that train together are in tests/trainer_module/liveness/test_cluster_peers.py.
 """
 
 import json

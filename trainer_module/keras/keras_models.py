@@ -13,14 +13,14 @@ def input_names(model: tf.keras.Model, features: Features) -> set[str]:
     A label may be one of them, as for an autoencoder. All features but labels and
     weights, if the inputs have no names or names of other things.
     """
-    names = named_inputs(model)
+    names = set(named_inputs(model))
     return names if names and names <= set(features.decoded) else set(features.inputs())
 
 
 def input_specs(model: tf.keras.Model) -> dict[str, tf.TypeSpec]:
     """Returns the types of a model's inputs by name; empty if they have no names."""
     # A subclass of Keras 2 may have names without tensors.
-    return {name: _type_spec(tensor) for name, tensor in zip(_names_of_inputs(model), _inputs(model), strict=False)}
+    return {name: _type_spec(tensor) for name, tensor in zip(named_inputs(model), _inputs(model), strict=False)}
 
 
 def _type_spec(tensor: Any) -> tf.TypeSpec:
@@ -31,12 +31,8 @@ def _type_spec(tensor: Any) -> tf.TypeSpec:
     return kind(tensor.shape, tensor.dtype)
 
 
-def named_inputs(model: tf.keras.Model) -> set[str]:
+def named_inputs(model: tf.keras.Model) -> list[str]:
     """Returns the names of a model's inputs; empty if they have none."""
-    return set(_names_of_inputs(model))
-
-
-def _names_of_inputs(model: tf.keras.Model) -> list[str]:
     return [tensor.name for tensor in _inputs(model)] if is_keras_3() else list(getattr(model, "input_names", None) or ())
 
 

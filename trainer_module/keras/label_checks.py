@@ -13,7 +13,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import LabelRanges
 
 _KERAS = {"keras", "tensorflow", "tf_keras"}
-_NUMBER_CLASSES = "number the classes from 0, and give the last layer an output for each"
 _SPARSE, _BINARY = "sparsecategoricalcrossentropy", "binarycrossentropy"
 
 
@@ -35,31 +34,21 @@ def check_ranges(model: tf.keras.Model, features: Features, ranges: LabelRanges)
     `TrainingData.label_ranges`. Raises ConfigurationError if it is neither.
     """
     label, loss = _only_label(model, features), model.loss
-    by_split = ranges.get(label, {})
     outputs = list(getattr(model, "outputs", None) or ())
     units = outputs[0].shape[-1] if len(outputs) == 1 else None
-    for position, (split, (low, high)) in enumerate(by_split.items()):
+    for split, (low, high) in ranges.get(label, {}).items():
         found = f"label: {label!r} has values from {low:g} to {high:g} in the split {split!r}"
         if _name(loss) == _SPARSE and units and not _ignores_a_class(loss) and not 0 <= low <= high < units:
-            is_unknown = position > 0 and low == -1 and high < units
             raise ConfigurationError(
-                f"{found}, and the model has outputs for the classes 0 to {units - 1}; "
-                + (_unknown_class(next(iter(by_split)), split) if is_unknown else _NUMBER_CLASSES)
+                f"{found}, and the model has outputs for the classes 0 to {units - 1}; number the classes from 0, and give "
+                "the last layer an output for each; a vocabulary gives -1 to a class that its examples lack: add some, or "
+                "write num_oov_buckets=1"
             )
         if _name(loss) == _BINARY and not 0 <= low <= high <= 1:
             raise ConfigurationError(
                 f"{found}, and the loss binary_crossentropy is for 0 to 1; change the label in preprocessing_fn, or use "
                 "another loss"
             )
-
-
-def _unknown_class(train: str, split: str) -> str:
-    """Returns what to do about a -1 that only the later of two splits has."""
-    return (
-        f"a vocabulary gives -1 to a class that the split {train!r} has no example of: add examples of the class, make the "
-        f"split {split!r} smaller in data.splits, or leave the class out of the data; or write num_oov_buckets=1 for the "
-        "vocabulary, and give the last layer one more output"
-    )
 
 
 def _only_label(model: tf.keras.Model, features: Features) -> str:

@@ -34,11 +34,6 @@ def _children(trackable: Any, path: str) -> dict[str, Any]:
     try:
         return dict(tf.train.TrackableView.children(trackable))
     except ValueError as error:
-        if isinstance(trackable, Mapping) and not all(isinstance(key, str) for key in trackable):
-            raise ConfigurationError(
-                f"module: {path} has keys that are not texts, with which TensorFlow cannot save it; write "
-                '"0" instead of 0, or str(key)'
-            ) from error
         raise ConfigurationError(f"module: TensorFlow cannot save {path}: {first_line(error)}") from error
 
 

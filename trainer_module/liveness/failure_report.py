@@ -1,9 +1,14 @@
 """Passes the reason of a training process's failure to its launcher in a file."""
 
+import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 
+import tensorflow as tf
+
 from tfx_distribute.trainer_module import atomic_files
+from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,16 @@ class Failure:
     message: str
     expected: bool
     final: bool = True
+
+    def report(self) -> None:
+        """Writes the failure to the file that the launcher of this process has named.
+
+        A failure that cannot be written is in the log only.
+        """
+        path = os.environ.get(ERROR_FILE_VARIABLE)
+        if path:
+            with contextlib.suppress(OSError, tf.errors.OpError):
+                self.write(path)
 
     def write(self, path: str) -> None:
         """Writes the failure, unless the file has a final one already.

@@ -7,7 +7,6 @@ Another attempt of the step takes the lease, so that an earlier one that is stil
 running sees that the training is no longer its own.
 """
 
-import contextlib
 import functools
 import json
 import os
@@ -20,7 +19,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import atomic_files, timeouts
-from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE
 from tfx_distribute.trainer_module.liveness import exit_codes, preemption
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
@@ -108,8 +106,5 @@ def _watch(path: str, seconds: float, leave: Callable[[], None]) -> None:
 def _leave(seconds: float) -> None:
     reason = f"no pipeline step has followed this training for {seconds:g} s, so it ends"
     LOGGER.info(reason)
-    path = os.environ.get(ERROR_FILE_VARIABLE)
-    if path:  # otherwise Vertex AI would start this process again
-        with contextlib.suppress(OSError, tf.errors.OpError):
-            Failure(reason, expected=True).write(path)
+    Failure(reason, expected=True).report()  # otherwise Vertex AI would start this process again
     preemption.leave(exit_codes.ABANDONED)

@@ -3,6 +3,10 @@
 During training the process saves its state and exits; at any other time it exits at
 once. Its exit code is that of a process ended by SIGTERM, after which the training is
 started again. `leave` does the same for other reasons, with another exit code.
+
+The platform gives each container a time to end in, after which it kills the container.
+Most of it is for saving; the rest is for processes to end, and for the launcher that
+waits for them. Imports no TensorFlow.
 """
 
 import contextlib
@@ -10,16 +14,37 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 
-from tfx_distribute.trainer_module.liveness import exit_codes, termination
+from tfx_distribute.trainer_module import timeouts
+from tfx_distribute.trainer_module.liveness import exit_codes
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
+
+# Environment variable: seconds from SIGTERM to SIGKILL, where they are not the usual
+# ones.
+GRACE = "TFX_DISTRIBUTE_TERMINATION_GRACE_SECONDS"
+SAVING_SHARE = 0.75
+LAUNCHER_SHARE = 5 / 6  # longer than processes save, and with time for their end
 
 _requested = threading.Event()
 _can_save = threading.Event()
 _exit_code = exit_codes.PREEMPTED
 _forking = threading.local()  # mask: signals that the thread had blocked before it forked
+
+
+def saving_seconds(environment: Mapping[str, str]) -> float:
+    """Returns how long a training process may save before it ends."""
+    return SAVING_SHARE * _find_grace(environment)
+
+
+def launcher_seconds(environment: Mapping[str, str]) -> float:
+    """Returns how long a launcher waits for its training processes to save and end."""
+    return LAUNCHER_SHARE * _find_grace(environment)
+
+
+def _find_grace(environment: Mapping[str, str]) -> float:
+    return float(environment.get(GRACE, timeouts.TERMINATION_SECONDS))
 
 
 def watch() -> None:
@@ -96,7 +121,7 @@ def deferring_exit() -> Iterator[None]:
     """Leaves saving and exiting to the code in the block.
 
     That code has to check `preemption_requested` regularly; the process is ended after
-    `termination.saving_seconds` anyway.
+    `saving_seconds` anyway.
     """
     _can_save.set()
     try:
@@ -110,7 +135,7 @@ def _listen(reader: int) -> None:
         pass
     _requested.set()
     if _can_save.is_set():
-        seconds = termination.saving_seconds(os.environ)
+        seconds = saving_seconds(os.environ)
         threading.Event().wait(seconds)
         LOGGER.error(f"asked to stop, and not done with saving within {seconds:g} s")
     os._exit(_exit_code)

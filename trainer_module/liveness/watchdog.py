@@ -15,7 +15,7 @@ import time
 from types import FrameType
 
 from tfx_distribute.trainer_module import timeouts
-from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
@@ -81,7 +81,6 @@ def _position(frame: FrameType | None) -> tuple[bool, str]:
 
 
 def _give_up(message: str) -> None:
-    """Writes the reason, and ends the process."""
     message += "; if it needs more time, write a larger progress_timeout_secs, or 0 for no limit"
     try:
         # In another thread, since the storage of the log or the file may not respond.
@@ -96,7 +95,4 @@ def _write_reason(message: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         LOGGER.error(message)
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
-    path = os.environ.get(ERROR_FILE_VARIABLE)
-    if path:
-        with contextlib.suppress(Exception):  # the message is in the log
-            Failure(message, expected=True, final=False).write(path)
+    Failure(message, expected=True, final=False).report()

@@ -1,6 +1,7 @@
 """Exempts the code of Keras 2 from AutoGraph, but not the user's subclasses."""
 
 import functools
+import importlib
 import inspect
 import sys
 from collections.abc import Callable
@@ -27,29 +28,19 @@ def exempt_tf_keras() -> None:
 
     Call this before the user's module is imported, and only in a process of ours: it
     cannot be undone. Does nothing the second time, and in a process that uses Keras 3
-    only.
-
-    AutoGraph's list of rules is private, so it is changed only if it looks as
-    expected.
+    only. AutoGraph's list of rules is private (TensorFlow 2.16 and 2.21).
     """
     global _is_exempt
     if _is_exempt or (is_keras_3() and "tf_keras" not in sys.modules):
         return
     import tf_keras
 
-    try:
-        from tensorflow.python.autograph.core import config
-    except ImportError:
-        return
-    rules = getattr(config, "CONVERSION_RULES", None)
-    convert, do_not_convert = getattr(config, "Convert", None), getattr(config, "DoNotConvert", None)
-    if not isinstance(rules, tuple) or convert is None or do_not_convert is None:
-        return
+    config: Any = importlib.import_module("tensorflow.python.autograph.core.config")
     _is_exempt = True
-    without_exemption = tuple(rule for rule in rules if getattr(rule, "_prefix", None) != "tf_keras")
+    without_exemption = tuple(rule for rule in config.CONVERSION_RULES if getattr(rule, "_prefix", None) != "tf_keras")
     # Alone in tf_keras, this layer has an `if` on a tensor.
     spectral = tf_keras.layers.SpectralNormalization
-    exemption = (convert(spectral.__module__), do_not_convert("tf_keras"), do_not_convert(__name__))
+    exemption = (config.Convert(spectral.__module__), config.DoNotConvert("tf_keras"), config.DoNotConvert(__name__))
     config.CONVERSION_RULES = (*exemption, *without_exemption)
     spectral.normalize_weights = _convert_when_called(spectral.normalize_weights)
 

@@ -5,8 +5,6 @@ that live on the parameter servers.
 """
 
 import os
-import time
-import warnings
 from dataclasses import replace
 
 import tensorflow as tf
@@ -15,7 +13,7 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import WORKER, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, InputOptions
-from tfx_distribute.trainer_module.liveness.peer_loss import ChiefMonitor, cluster_spec
+from tfx_distribute.trainer_module.liveness import cluster_peers
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
 
@@ -24,8 +22,6 @@ from tfx_distribute.trainer_module.loop.step_timing import CallTime
 CALLS_PER_WORKER = 4
 # Each call opens a dataset, which takes as long as many batches.
 MIN_BATCHES = 32
-# An evaluation that loses a worker is repeated, up to this many in total.
-MAX_EVALUATIONS = 3
 
 
 def count_calls(num_batches: int, num_workers: int) -> int:
@@ -61,7 +57,7 @@ class CoordinatorStepRunner(StepRunner):
                 "leave it out, or use another strategy"
             )
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        self._num_workers = cluster_spec().num_tasks(WORKER)
+        self._num_workers = cluster_peers.cluster_spec().num_tasks(WORKER)
         self._step = first_step
         self._train_part_function = tf.function(self._train_part)
         self._evaluate_part_function = tf.function(self._evaluate_part)
@@ -89,9 +85,7 @@ class CoordinatorStepRunner(StepRunner):
         del callbacks
         num_batches = self._input_pipeline.eval_steps(num_replicas=1)
         num_parts = min(count_calls(num_batches, self._num_workers), num_batches)
-        for attempt in range(MAX_EVALUATIONS):
-            if attempt:
-                self._model_adapter.reset_metrics()
+        while True:
             self._begun_parts.assign(0)
             for part in range(num_parts):
                 self._coordinator.schedule(self._evaluate_part_function, args=(tf.constant(part, tf.int64), num_parts))
@@ -100,10 +94,7 @@ class CoordinatorStepRunner(StepRunner):
             # already have some of its examples.
             if int(self._begun_parts) == num_parts:
                 return
-        warnings.warn(
-            f"each of {MAX_EVALUATIONS} evaluations lost a worker; some examples count twice in the metrics of the last one",
-            stacklevel=1,
-        )
+            self._model_adapter.reset_metrics()
 
     def _train_part(self, first_step: tf.Tensor, num_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs steps on the batches that these steps have on a single device."""
@@ -126,7 +117,7 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
 
     Replaces `tf.distribute.Server.join`, which never returns.
     """
-    cluster = cluster_spec()
+    cluster = cluster_peers.cluster_spec()
     # As many threads as may wait for each other. By default, there are only as many as
     # cores.
     threads = max(4, cluster.num_tasks(WORKER) + 1, os.cpu_count() or 1)
@@ -134,7 +125,5 @@ def serve(task: ClusterTask, distribution: Distribution) -> None:
     uses_gpu = distribution.accelerator_type != "cpu" and uses_accelerators(distribution, task)
     config.device_count["GPU"] = 1 if uses_gpu else 0
     server = tf.distribute.Server(cluster, job_name=task.role, task_index=task.index, protocol="grpc", config=config)
-    chief_monitor = ChiefMonitor()
-    while not chief_monitor.has_gone():
-        time.sleep(1.0)
+    cluster_peers.wait_until_chief_is_gone()
     del server

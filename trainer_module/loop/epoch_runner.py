@@ -13,9 +13,8 @@ from tfx_distribute.trainer_module.job.time_use import WAIT
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop.peers import Peers
-from tfx_distribute.trainer_module.loop.profiler import Profiler
+from tfx_distribute.trainer_module.loop.process_times import TimeMeter
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
-from tfx_distribute.trainer_module.loop.time_meter import TimeMeter
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position
 
@@ -36,7 +35,7 @@ class EpochRunner:
         steps_per_execution: int,
         callbacks: tf.keras.callbacks.CallbackList,
         counter: "StepCounter",
-        profiler: Profiler,
+        profiler: "Profiler",
         checkpoints: Checkpoints,
     ):
         self._step_runner, self._peers = step_runner, peers
@@ -199,6 +198,45 @@ def _has_batch_hooks(callbacks: tf.keras.callbacks.CallbackList, mode: str) -> b
     )
 
 
+class Profiler:
+    """Runs TensorBoard's profiler during a window of training steps.
+
+    Every process divides its calls at the window's ends, so that the calls of all
+    processes have the same length. Only a process with a folder, TensorBoard's log
+    folder, profiles. The window is the first and last training step, from 1.
+    """
+
+    def __init__(self, window: tuple[int, int] | None, folder: str | None):
+        # Steps that are done when the profiler starts and when it stops.
+        self._ends: tuple[int, ...] = (window[0] - 1, window[1]) if window else ()
+        self._folder = folder
+        self._running = False
+
+    def start_if_due(self, step: int) -> None:
+        """Starts the profiler if the window begins after `step` steps."""
+        if self._folder is not None and self._ends and step == self._ends[0]:
+            tf.profiler.experimental.start(self._folder)
+            self._running = True
+
+    def stop_if_due(self, step: int) -> None:
+        """Stops the profiler if the window has ended after `step` steps."""
+        if self._ends and step >= self._ends[1]:
+            self.stop()
+
+    def stop(self) -> None:
+        """Stops the profiler if it is running, and writes the profile."""
+        if self._running:
+            tf.profiler.experimental.stop()
+            self._running = False
+
+    def steps_until_end(self, step: int) -> int | None:
+        """Returns the number of steps from `step` to the next end of the window.
+
+        None if both ends are past.
+        """
+        return next((end - step for end in self._ends if end > step), None)
+
+
 class StepCounter:
     """Counts training steps and reports progress, at most once per interval.
 
@@ -250,11 +288,6 @@ class StepCounter:
     def enter_step(self) -> None:
         """Records that the next training step starts."""
         self.reporter.enter(f"training step {self.step + 1}")
-
-    def report_if_due(self, metrics: dict[str, float]) -> None:
-        """Reports progress if the last report is old enough."""
-        if self.reporter.due():
-            self.report(metrics)
 
     def report(self, metrics: dict[str, float] | None = None, message: str = "") -> None:
         """Reports progress now."""

@@ -1,7 +1,9 @@
 """Trains with DTensor, on a mesh of devices; see `mesh_strategy`."""
 
+import contextlib
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +11,7 @@ from tensorflow.experimental import dtensor
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
 from tfx_distribute.trainer_module.keras import optimizers
@@ -18,6 +20,7 @@ from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdap
 from tfx_distribute.trainer_module.loop import step_timing
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
+from tfx_distribute.trainer_module.strategies import mesh_strategy
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 
@@ -95,9 +98,35 @@ class MeshStepRunner(StepRunner):
             is_even = int(value.shape[0]) % self._strategy.num_replicas_in_sync == 0
             other_axes = [dtensor.UNSHARDED] * (len(value.shape) - 1)
             sharding = [layout_rules.BATCH if is_even else dtensor.UNSHARDED, *other_axes]
-            return self._strategy.shard_value(value, dtensor.Layout(sharding, self._strategy.mesh))
+            return mesh_strategy.shard(value, dtensor.Layout(sharding, self._strategy.mesh))
 
         return tf.nest.map_structure(shard, batch, expand_composites=False)
+
+
+@contextlib.contextmanager
+def explaining_unsupported_operations() -> Iterator[None]:
+    """Turns DTensor's errors about layouts and operations into ConfigurationErrors."""
+    try:
+        yield
+    except (tf.errors.UnknownError, tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+        text = str(error)
+        layout = re.search(r"DTensor does not support [^\n]+", text)
+        operation = re.search(r"'tf\.(\w+)' op (?:does not implement layout propagation|ComputeLayout\w+ error)", text)
+        node = re.search(r"{{node ([^}]+)}}", text)
+        is_of_mesh = node or "DTensor" in text or "got a regular tensor" in text
+        if not (operation or is_of_mesh) or "IteratorGetNext" in text:  # that reads examples
+            raise
+        if layout:
+            raise ConfigurationError(f"layout_rules: {layout[0].strip()}; write another rule") from error
+        if operation:
+            message = (
+                f"module: DTensor cannot divide the operation {operation[1]}, which the model uses; write the layer that it "
+                "comes from"
+            )
+        else:
+            where = f"the operation {node[1]}" if node else "this"
+            message = f"module: {where} fails under DTensor: {first_line(error)}; write the layer, loss, metric or callback"
+        raise ConfigurationError(f"{message} in other operations, or use another strategy") from error
 
 
 def _lay_out_optimizer(model_adapter: ModelAdapter, strategy: MeshStrategy) -> None:
@@ -161,5 +190,4 @@ def _lay_out_optimizer(model_adapter: ModelAdapter, strategy: MeshStrategy) -> N
 
 
 def _local_value(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the value of a DTensor scalar as an ordinary tensor."""
     return dtensor.unpack(tensor)[0] if dtensor.is_dtensor(tensor) else tensor

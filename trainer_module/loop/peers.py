@@ -30,9 +30,7 @@ class Peers:
 
             any_stops = peers.agree(stops)[0] > 0
         """
-        if not self.exist:
-            return list(values)
-        return [float(mean) for mean in self._mean(tf.constant([float(value) for value in values], tf.float64))]
+        return [sum(column) / len(column) for column in zip(*self.gather(values), strict=True)]
 
     def gather(self, values: Sequence[float]) -> list[list[float]]:
         """Returns the numbers of all processes, a list for each of their replicas.
@@ -41,7 +39,8 @@ class Peers:
         """
         if not self.exist:
             return [list(values)]
-        return [[float(value) for value in row] for row in self._gather(tf.constant([values], tf.float64)).numpy()]
+        row = tf.constant([[float(value) for value in values]], tf.float64)
+        return [list(map(float, each)) for each in self._gather(row).numpy()]
 
     def barrier(self) -> None:
         """Waits for the others, to which an early exit looks like a crash."""
@@ -59,8 +58,3 @@ class Peers:
             return tf.distribute.get_replica_context().all_gather(tf.identity(row), axis=0)
 
         return self._strategy.experimental_local_results(self._strategy.run(gather, args=(values,)))[0]
-
-    @tf.function(autograph=False)
-    def _mean(self, values: tf.Tensor) -> tf.Tensor:
-        per_replica = self._strategy.run(lambda value: value, args=(values,))
-        return self._strategy.reduce(tf.distribute.ReduceOp.MEAN, per_replica, axis=None)

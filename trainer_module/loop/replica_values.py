@@ -1,38 +1,43 @@
-"""Finds variables that training steps set differently on each replica.
+"""Names variables that training steps set differently on each replica.
 
 A variable without an aggregation, such as a moving average in a layer of the user's,
 is set on each replica from its part of the batch. Nothing else notices.
 """
 
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.loop.peers import Peers
 
-def find_differing(
-    saved: Iterable[Any], strategy: tf.distribute.Strategy, gather: Callable[[Sequence[float]], list[list[float]]]
-) -> list[str]:
-    """Returns the names of variables whose values differ between replicas.
+
+def describe_differing(saved: list[Any], strategy: tf.distribute.Strategy, peers: Peers) -> str:
+    """Describes variables whose values differ between replicas; empty without any.
 
     `saved` is from `saved_objects.find`. Generators of random numbers are left out:
-    they are meant to differ. All processes have to call this together; `gather` is
-    `Peers.gather`.
+    they are meant to differ. All processes have to call this together.
     """
-    saved = list(saved)
     generators = [each for each in saved if isinstance(each, tf.random.Generator)]
     left_out = {id(each.state) for each in generators}
     variables = [each for each in saved if isinstance(each, tf.Variable) and id(each) not in left_out and _is_mirrored(each)]
     if not variables:
-        return []
+        return ""
     sums = [[float(tf.reduce_sum(part)) for part in strategy.experimental_local_results(each)] for each in variables]
-    rows = gather([value for parts in sums for value in (min(parts), max(parts))])
+    rows = peers.gather([value for parts in sums for value in (min(parts), max(parts))])
     ranges = list(zip(*rows, strict=True))
-    return [
+    names = [
         variable.name.partition(":")[0]
         for index, variable in enumerate(variables)
         if max(ranges[2 * index + 1]) > min(ranges[2 * index])
     ]
+    if not names:
+        return ""
+    mean = "'mean' (BatchNormalization: synchronized=True)" if keras_models.is_keras_3() else "tf.VariableAggregation.MEAN"
+    return (
+        f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
+        f"aggregation={mean} where the variable is made"
+    )
 
 
 def _is_mirrored(variable: tf.Variable) -> bool:

@@ -142,11 +142,11 @@ class StepRunner:
                 with tf.control_dependencies([idle]):
                     for step in tf.range(tf.minimum(step_timing.SAMPLE, num_steps - first)):
                         losses, times = self._take_step(iterator)
-                        measured = step_timing.choose(step == 0, step_timing.to_microseconds(times), measured)
-                microseconds = step_timing.add(microseconds, measured)
+                        measured = step_timing.on_host(tf.where, step == 0, step_timing.to_microseconds(times), measured)
+                microseconds = step_timing.on_host(tf.add, microseconds, measured)
             seconds = step_timing.estimate(microseconds, num_steps)
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
-        return loss, step_timing.join(begin, seconds)
+        return loss, step_timing.on_host(tf.concat, [[begin], seconds], 0)
 
     def _take_step(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
         """Runs a step; returns the replicas' losses and the seconds of its waits."""
@@ -157,7 +157,7 @@ class StepRunner:
             losses, gradients = self._run(self.step.dense_gradients, *batch)
             for _ in tf.range(1, self._options.gradient_accumulation_steps):
                 batch, more = self._next(iterator)
-                waited = step_timing.add(waited, more)
+                waited = step_timing.on_host(tf.add, waited, more)
                 losses, gradients = self._run(self.step.add_gradients, *batch, gradients)
             summed = self._run(self.step.apply, gradients)
         return losses, self._times_of_step(waited, summed)

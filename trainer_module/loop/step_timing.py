@@ -6,6 +6,7 @@ computes while its host goes on: there, the host waits for the device before eac
 of steps, and the batch of the group's first step stands for those of the others.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,35 +76,19 @@ def moment_after_device(values: Any) -> tf.Tensor:
 
 
 @tf.autograph.experimental.do_not_convert
-def add(one: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Adds two times on the host, which would wait for the sum on a device."""
+def on_host(compute: Callable[..., tf.Tensor], *values: Any) -> tf.Tensor:
+    """Computes times on the host, which would wait for their sum on a device."""
     with tf.device("CPU:0"):
-        return one + other
+        return compute(*values)
 
 
 @tf.autograph.experimental.do_not_convert
 def to_microseconds(seconds: tf.Tensor) -> tf.Tensor:
     """Returns seconds as int32, which has room for half an hour."""
-    with tf.device("CPU:0"):
-        return tf.cast(seconds * 1e6, tf.int32)
+    return on_host(lambda: tf.cast(seconds * 1e6, tf.int32))
 
 
 @tf.autograph.experimental.do_not_convert
 def estimate(microseconds: tf.Tensor, num_steps: tf.Tensor) -> tf.Tensor:
     """Returns the seconds of all steps from those of the measured ones."""
-    with tf.device("CPU:0"):
-        return tf.cast(microseconds, tf.float64) * 1e-6 * weight_of_measured(num_steps)
-
-
-@tf.autograph.experimental.do_not_convert
-def join(begin: tf.Tensor, seconds: tf.Tensor) -> tf.Tensor:
-    """Returns a vector of times, in the host's memory."""
-    with tf.device("CPU:0"):
-        return tf.concat([[begin], seconds], 0)
-
-
-@tf.autograph.experimental.do_not_convert
-def choose(condition: tf.Tensor, times: tf.Tensor, otherwise: tf.Tensor) -> tf.Tensor:
-    """Returns `times` or `otherwise`, chosen on the host; see `add`."""
-    with tf.device("CPU:0"):
-        return tf.where(condition, times, otherwise)
+    return on_host(lambda: tf.cast(microseconds, tf.float64) * 1e-6 * weight_of_measured(num_steps))

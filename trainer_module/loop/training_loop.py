@@ -10,7 +10,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import tensorflow as tf
@@ -29,15 +29,13 @@ from tfx_distribute.trainer_module.liveness import preemption
 from tfx_distribute.trainer_module.loop import (
     coordinator_steps,
     gradients,
-    mesh_errors,
+    mesh_steps,
     model_builder,
     replica_values,
 )
-from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, StepCounter
-from tfx_distribute.trainer_module.loop.mesh_steps import MeshStepRunner
+from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, Profiler, StepCounter
 from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
-from tfx_distribute.trainer_module.loop.profiler import Profiler
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
 from tfx_distribute.trainer_module.state.base_model import warm_start
@@ -131,12 +129,16 @@ class _Training:
         with (
             self._strategy.scope(),
             self._counter.reporting_step_on_error(),
-            mesh_errors.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
+            mesh_steps.explaining_unsupported_operations() if is_mesh else contextlib.nullcontext(),
             self._input.explaining_read_errors(),
-            _explaining_different_shapes(),
             preemption.deferring_exit(),
         ):
-            yield
+            try:
+                yield
+            except tf.errors.OpError as error:
+                if "Shape mismatch in the collective" in str(error):
+                    raise ConfigurationError(_DIFFERENT_SHAPES) from error
+                raise
 
     def check_and_prepare(self, features: Features) -> None:
         """Prepares the steps, checks the export, and reads the base model."""
@@ -145,12 +147,17 @@ class _Training:
         rate_factor = strategy_table.learning_rate_factor(options.learning_rate_scaling, batches_per_step)
         if rate_factor != 1.0:
             optimizers.scale_rate(adapter.optimizer, rate_factor, adapter.applies_gradients)
-        self._steps = _choose_step_runner(self._strategy)(adapter, self._strategy, self._input, options)
+        step_runner_class = StepRunner
+        if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
+            step_runner_class = coordinator_steps.CoordinatorStepRunner
+        elif isinstance(self._strategy, MeshStrategy):
+            step_runner_class = mesh_steps.MeshStepRunner
+        self._steps = step_runner_class(adapter, self._strategy, self._input, options)
         if job.outputs.serving_model_dir:
             _check_export(adapter, features, self._input)
         self._best_model = _make_best_model(job, plan, adapter, self._input, self._is_chief)
         self._reporter.enter("reading the base model")
-        self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform, self._strategy)
+        self._base_model = warm_start.apply(job, self.model, adapter.optimizer, features.transform)
         if self._is_chief and self._base_model and self._base_model.reordered:
             self._reporter.report(Progress("start", message=_REORDERED.format(", ".join(self._base_model.reordered))))
 
@@ -175,7 +182,12 @@ class _Training:
             self._user_callbacks,
             owner=job.outputs.result_file,
         )
-        begin = _find_state(self._checkpoints, self._peers, job.outputs.checkpoint_dir)
+        begin = self._checkpoints.find()
+        if self._peers.agree(begin.step) != [begin.step]:
+            raise ConfigurationError(
+                f"checkpoint_dir: not all processes find the same saved state in {job.outputs.checkpoint_dir}; write a "
+                "folder that all machines share"
+            )
         self._steps.open(begin.step)
         self._counter.begin(begin.step, self._checkpoints.remark)
         per_call, callbacks = self._options.steps_per_execution, self._callbacks
@@ -194,7 +206,8 @@ class _Training:
             self._end_epoch()
             if epoch == begin.epoch:
                 self._report_differing()
-            counter.report_if_due(self._metrics)
+            if self._reporter.due():
+                counter.report(self._metrics)
             ends, gathers = self._epochs.ends_training(epoch, epoch + 1 == plan.epochs, self._process_times.are_due)
             if gathers:
                 self._process_times.gather(self._peers)
@@ -206,7 +219,6 @@ class _Training:
                 return
 
     def _train_epoch(self, begin: Position) -> None:
-        """Trains the steps of an epoch that are left."""
         epoch, steps = self._epoch, self._plan.steps_of_epoch(self._epoch)
         is_first = epoch == begin.epoch
         first_step = begin.step_of_epoch if is_first else 0
@@ -225,7 +237,6 @@ class _Training:
         self._metrics = self._epochs.read_metrics()
 
     def _evaluate(self) -> None:
-        """Evaluates after an epoch, if it is time."""
         if (self._epoch + 1) % self._options.validation_freq == 0 and self._input.has_evaluation:
             self._reporter.enter(f"the evaluation after epoch {self._epoch + 1}")
             self._adapter.reset_metrics()
@@ -233,7 +244,6 @@ class _Training:
             self._metrics |= self._checkpoints.val_metrics
 
     def _end_epoch(self) -> None:
-        """Calls `on_epoch_end`, saves the best weights, and records the metrics."""
         epoch, metrics = self._epoch, self._metrics
         self._reporter.enter(f"on_epoch_end of epoch {epoch + 1}")
         self._callbacks.on_epoch_end(epoch, metrics)
@@ -251,9 +261,8 @@ class _Training:
         if self._plan.num_replicas == 1 or isinstance(self._strategy, MeshStrategy):
             return
         found = saved_objects.find(self._adapter.state())
-        differing = replica_values.find_differing(found, self._strategy, self._peers.gather)
-        if differing:
-            self._report(_describe_differing(differing))
+        if message := replica_values.describe_differing(found, self._strategy, self._peers):
+            self._report(message)
 
     def _report(self, message: str) -> None:
         if self._is_chief:
@@ -329,25 +338,6 @@ def _make_best_model(
     return BestModel(job, plan, model_adapter.model, is_chief)
 
 
-def _find_state(checkpoints: Checkpoints, peers: Peers, folder: str) -> Position:
-    """Finds the saved state and checks that all processes have found the same."""
-    position = checkpoints.find()
-    if peers.agree(position.step) != [position.step]:
-        raise ConfigurationError(
-            f"checkpoint_dir: not all processes find the same saved state in {folder}; write a folder "
-            "that all machines share"
-        )
-    return position
-
-
-def _choose_step_runner(strategy: tf.distribute.Strategy) -> type[StepRunner]:
-    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return coordinator_steps.CoordinatorStepRunner
-    if isinstance(strategy, MeshStrategy):
-        return MeshStepRunner
-    return StepRunner
-
-
 def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.keras.callbacks.Callback]:
     # If a Vertex AI job has a TensorBoard instance, Vertex AI sets a folder and streams
     # the logs in it to that instance. Source:
@@ -355,23 +345,3 @@ def _make_tensorboard_callbacks(job: TrainingJob, is_chief: bool) -> list[tf.ker
     folders = [job.outputs.model_run_dir, os.environ.get("AIP_TENSORBOARD_LOG_DIR")] if is_chief else []
     kind = tf.keras.callbacks.TensorBoard
     return [kind(folder, write_graph=False, profile_batch=0) for folder in filter(None, folders)]
-
-
-def _describe_differing(names: Sequence[str]) -> str:
-    mean = "tf.VariableAggregation.MEAN"
-    if keras_models.is_keras_3():
-        mean = "'mean' (BatchNormalization: synchronized=True)"
-    return (
-        f"module: the steps set {', '.join(names)} differently on each replica, and only the first one's is exported; write "
-        f"aggregation={mean} where the variable is made"
-    )
-
-
-@contextlib.contextmanager
-def _explaining_different_shapes() -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if "Shape mismatch in the collective" in str(error):
-            raise ConfigurationError(_DIFFERENT_SHAPES) from error
-        raise

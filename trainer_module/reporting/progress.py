@@ -138,7 +138,6 @@ class Reporter:
         self._path, self.task, self.started = path, task, time.time()
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if path else None
         self._lock = threading.Lock()  # the watchdog reports too
-        self._torn = False
         self._began, self._last_time = time.monotonic(), 0.0
         self.last = Progress("start")
         self.activity = Activity("start-up")
@@ -184,7 +183,4 @@ class Reporter:
                 sys.stdout.write(line)
                 sys.stdout.flush()
                 return
-            data = ("\n" + line if self._torn else line).encode()
-            # After a partial write, the next line has to begin with a line break.
-            self._torn = True
-            self._torn = os.write(self._file, data) < len(data)
+            os.write(self._file, line.encode())

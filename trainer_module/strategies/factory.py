@@ -7,8 +7,10 @@ import contextlib
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+from unittest import mock
 
 import tensorflow as tf
 from typing_extensions import override
@@ -16,10 +18,17 @@ from typing_extensions import override
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules, strategy_info, strategy_table
+from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS, ClusterTask, uses_accelerators
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance
-from tfx_distribute.trainer_module.liveness import listening
-from tfx_distribute.trainer_module.strategies import requested_gpus
+from tfx_distribute.trainer_module.liveness import cluster_peers
 from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
+
+_STRATEGY_CLASSES = [
+    each
+    for module in (tf.distribute, tf.distribute.experimental)
+    for name, each in vars(module).items()
+    if name.endswith("Strategy") and each is not tf.distribute.Strategy
+]
 
 _current: tf.distribute.Strategy | None = None
 _asked_for = False
@@ -63,6 +72,29 @@ def create(
 
 
 @contextlib.contextmanager
+def refusing_own_strategies(function: str) -> Iterator[None]:
+    """Makes classes of `tf.distribute` raise ConfigurationError within the block.
+
+    A strategy that a module makes in one of several processes sees the devices of all
+    of them. TensorFlow does not refuse it: training then hangs, or ends with a
+    segmentation fault.
+    """
+
+    def refuse(strategy: tf.distribute.Strategy, *_: Any, **__: Any) -> NoReturn:
+        caller = sys._getframe(1)
+        raise ConfigurationError(
+            f"module: {function} made a {type(strategy).__name__} of its own ({caller.f_code.co_filename}, line "
+            f"{caller.f_lineno}), but it is one of several processes that train one model; call "
+            "tfx_distribute.trainer_module.get_strategy() in its place and build the model in its scope()"
+        )
+
+    with contextlib.ExitStack() as stack:
+        for strategy_class in _STRATEGY_CLASSES:
+            stack.enter_context(mock.patch.object(strategy_class, "__init__", refuse))
+        yield
+
+
+@contextlib.contextmanager
 def _heartbeat_timeout(seconds: int) -> Iterator[None]:
     """Sets the heartbeat timeout of TensorFlow's coordination service within the block.
 
@@ -78,6 +110,41 @@ def _heartbeat_timeout(seconds: int) -> Iterator[None]:
         del context.configure_coordination_service
 
 
+def check_requested_gpus(distribution: Distribution, task: ClusterTask, environment: Mapping[str, str]) -> None:
+    """Raises ConfigurationError if a process does not see its container's GPUs.
+
+    TensorFlow itself only logs a warning and uses the CPU. The usual reasons are an
+    image without CUDA's libraries, and a driver in a folder that LD_LIBRARY_PATH does
+    not name. With `accelerator_type` cpu, GPUs may be missing.
+    """
+    requested = int(environment.get(REQUESTED_GPUS, "0"))
+    # A launcher that divides GPUs among processes sets this variable.
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    uses_cpu = distribution.accelerator_type == "cpu"
+    if not requested or uses_cpu or not uses_accelerators(distribution, task) or visible in ("", "-1"):
+        return
+    if visible is not None:
+        requested = min(requested, len(visible.split(",")))
+    if len(tf.config.list_physical_devices("GPU")) < requested:
+        gpus = "a GPU" if requested == 1 else f"{requested} GPUs"
+        raise ConfigurationError(f"accelerator: {task} was given {gpus}, but {_describe_devices()}")
+
+
+def _describe_devices() -> str:
+    """Says what TensorFlow sees in place of GPUs, and what to do."""
+    devices = ", ".join(device.name.partition(":")[2] for device in tf.config.list_physical_devices())
+    if not tf.test.is_built_with_cuda():
+        reason = "is built without CUDA"
+        remedy = "build the image with --build-arg ACCELERATOR=gpu, or install tensorflow[and-cuda] in your own"
+    else:
+        reason = "names the missing library in a warning above"
+        remedy = (
+            "check that LD_LIBRARY_PATH names the folder of the driver (libcuda.so.1; /usr/local/nvidia/lib64 on Google's "
+            "machines), that CUDA's libraries are installed (--build-arg ACCELERATOR=gpu), and that `nvidia-smi` works here"
+        )
+    return f"TensorFlow sees only {devices}, and {reason}; {remedy}, or write accelerator_type=cpu to train on the CPU"
+
+
 def _devices(distribution: Distribution) -> list[str]:
     """Returns the names of this process's devices to use, such as `GPU:0`.
 
@@ -90,38 +157,26 @@ def _devices(distribution: Distribution) -> list[str]:
     gpus = tf.config.list_physical_devices("GPU")
     if kind == "gpu" or (kind == "auto" and gpus):
         if not gpus:
-            raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {requested_gpus.describe_devices()}")
+            raise ConfigurationError(f"accelerator_type: GPUs are asked for, but {_describe_devices()}")
         if len(gpus) < count and not distribution.mesh:  # MeshStrategy says what does not fit a mesh
+            seen = "GPU:0" if len(gpus) == 1 else f"GPU:0 to GPU:{len(gpus) - 1}"
             raise ConfigurationError(
-                f"accelerator_count: {count} GPUs are asked for, but this process sees {_gpus(len(gpus))}; write "
+                f"accelerator_count: {count} GPUs are asked for, but this process sees {seen}; write "
                 f"accelerator_count={len(gpus)}"
             )
         used = gpus[: (count or len(gpus)) if all_devices else 1]
         tf.config.set_visible_devices(used, "GPU")
         return [f"GPU:{index}" for index in range(len(used))]
     tf.config.set_visible_devices([], "GPU")
-    _split_cpu(count)
-    return [f"CPU:{index}" for index in range(max(count, 1))]
-
-
-def _gpus(count: int) -> str:
-    return "no GPU" if not count else "GPU:0" if count == 1 else f"GPU:0 to GPU:{count - 1}"
-
-
-def _split_cpu(count: int) -> None:
-    """Splits the CPU into `count` logical devices."""
     if count > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return [f"CPU:{index}" for index in range(max(count, 1))]
 
 
 def _default(distribution: Distribution) -> tf.distribute.Strategy:
     _devices(distribution)
     return tf.distribute.get_strategy()
-
-
-def _one_device(distribution: Distribution) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(_devices(distribution)[0])
 
 
 def _mirrored(distribution: Distribution) -> tf.distribute.Strategy:
@@ -148,11 +203,6 @@ def _multi_worker_mirrored(distribution: Distribution) -> tf.distribute.Strategy
     communication = tf.distribute.experimental.CommunicationImplementation(all_reduce.upper())
     options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-
-
-def _central_storage(distribution: Distribution) -> tf.distribute.Strategy:
-    devices = _devices(distribution)
-    return _CentralStorage(compute_devices=devices, parameter_device="CPU:0")
 
 
 class _CentralStorage(tf.distribute.experimental.CentralStorageStrategy):
@@ -187,7 +237,7 @@ def _parameter_server(distribution: Distribution) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     cluster = resolver.cluster_spec().as_dict()
     # Then TensorFlow waits for those that still do not listen.
-    listening.wait_for([*cluster.get("worker", ()), *cluster.get("ps", ())], timeouts.SERVERS_LISTEN_SECONDS)
+    cluster_peers.wait_for([*cluster.get("worker", ()), *cluster.get("ps", ())], timeouts.SERVERS_LISTEN_SECONDS)
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
@@ -200,17 +250,15 @@ def _tpu(distribution: Distribution) -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
-def _model_parallel(distribution: Distribution) -> MeshStrategy:
-    return MeshStrategy(distribution, _devices(distribution))
-
-
 _FACTORIES: dict[str, Callable[[Distribution], tf.distribute.Strategy | MeshStrategy]] = {
     "default": _default,
-    "one_device": _one_device,
+    "one_device": lambda distribution: tf.distribute.OneDeviceStrategy(_devices(distribution)[0]),
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
-    "central_storage": _central_storage,
+    "central_storage": lambda distribution: _CentralStorage(
+        compute_devices=_devices(distribution), parameter_device="CPU:0"
+    ),
     "parameter_server": _parameter_server,
     "tpu": _tpu,
-    "model_parallel": _model_parallel,
+    "model_parallel": lambda distribution: MeshStrategy(distribution, _devices(distribution)),
 }

@@ -18,7 +18,6 @@ from tensorflow.experimental import dtensor
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import layout_rules
 from tfx_distribute.trainer_module.job.training_job import Distribution
-from tfx_distribute.trainer_module.strategies import mesh_variables
 
 
 class MeshStrategy:
@@ -45,7 +44,7 @@ class MeshStrategy:
         # DTensor adds up wrongly where it combines several sums over devices into one,
         # for instance the norms of two gradients.
         os.environ["DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION"] = "0"
-        mesh_variables.convert_arrays()
+        _convert_arrays()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -65,10 +64,6 @@ class MeshStrategy:
             self.rules, [weight.name.partition(":")[0] for weight in model.weights if hasattr(weight, "name")]
         )
 
-    def shard_value(self, value: Any, to: dtensor.Layout) -> tf.Tensor:
-        """Splits a host's array or tensor into a DTensor with a part on each device."""
-        return mesh_variables.shard(value, to)
-
     def _create(self, rules: layout_rules.Rules, next_creator: Callable[..., Any], **arguments: Any) -> tf.Variable:
         del next_creator
         scope, short_name = tf.get_current_name_scope(), arguments.get("name") or "variable"
@@ -79,6 +74,54 @@ class MeshStrategy:
             value = tf.convert_to_tensor(value, arguments.get("dtype"))
             if not dtensor.is_dtensor(value):
                 dimensions = layout_rules.dimensions_of(rules, self.shape, name, tuple(value.shape))
-                value = self.shard_value(value, dtensor.Layout(list(dimensions), self.mesh))
+                value = shard(value, dtensor.Layout(list(dimensions), self.mesh))
         kept = {option: arguments[option] for option in ("trainable", "constraint") if option in arguments}
         return dtensor.DVariable(value, name=short_name, **kept)
+
+
+def shard(value: Any, layout: dtensor.Layout) -> tf.Tensor:
+    """Splits a host's array or tensor into a DTensor with a part on each device."""
+    array = np.asarray(value)
+    parts = []
+    for location in layout.mesh.local_device_locations():
+        part = array
+        for axis, dimension in enumerate(layout.sharding_specs):
+            if dimension != dtensor.UNSHARDED:
+                part = np.split(part, layout.mesh.dim_size(dimension), axis)[location[dimension]]
+        parts.append(tf.constant(part))
+    return dtensor.pack(parts, layout)
+
+
+def _join(tensor: tf.Tensor) -> np.ndarray:
+    """Returns the whole value of a DTensor, which only the host then holds."""
+    layout = dtensor.fetch_layout(tensor)
+    whole = np.empty(tensor.shape, tensor.dtype.as_numpy_dtype)
+    for part, location in zip(dtensor.unpack(tensor), layout.mesh.local_device_locations(), strict=True):
+        first = [0 if each == dtensor.UNSHARDED else location[each] for each in layout.sharding_specs]
+        place = tuple(slice(index * size, (index + 1) * size) for index, size in zip(first, part.shape, strict=True))
+        whole[place] = part.numpy()
+    return whole
+
+
+@functools.cache
+def _convert_arrays() -> None:
+    """Makes variables of a mesh convert to arrays, and accept arrays and tensors.
+
+    Keras's `get_weights`, `set_weights`, and callbacks that save or restore weights do
+    so, and DTensor does not for divided variables. This changes DTensor's class,
+    because Keras creates the optimizer's variables of it.
+    """
+    variable_class = dtensor.DVariable
+    assign = variable_class.assign
+
+    def read(variable: dtensor.DVariable) -> np.ndarray:
+        return _join(variable.read_value())
+
+    @functools.wraps(assign)
+    def assign_whole(variable: dtensor.DVariable, value: Any, *arguments: Any, **options: Any) -> Any:
+        if tf.executing_eagerly() and not dtensor.is_dtensor(value):
+            value = shard(tf.convert_to_tensor(value, variable.dtype), variable.layout)
+        return assign(variable, value, *arguments, **options)
+
+    variable_class.numpy = read
+    variable_class.assign = assign_whole

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import tasks_of
 from tfx_distribute.trainer_module.job.training_job import RunFn, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.strategies import factory, foreign
+from tfx_distribute.trainer_module.strategies import factory
 from tfx_distribute.trainer_module.user_code import module_loader
 
 # What Keras's `fit` says of an empty dataset, and TensorFlow of too few files, of which
@@ -50,7 +50,7 @@ def run(job: TrainingJob, arguments: RunFn, strategy: tf.distribute.Strategy, is
     fn_args.eval_model_dir = path_utils.eval_model_dir(os.path.dirname(job.outputs.serving_model_dir))
     fn_args.model_run_dir = job.outputs.model_run_dir
     has_peers = len(tasks_of(job.distribution)) > 1
-    with foreign.refusing_own_strategies(job.module.function) if has_peers else contextlib.nullcontext():
+    with factory.refusing_own_strategies(job.module.function) if has_peers else contextlib.nullcontext():
         function = module_loader.load(job.module)
         start = time.monotonic()
         try:

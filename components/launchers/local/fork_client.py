@@ -41,7 +41,7 @@ class ForkServer(ForkClient):
             **loopback.environment(os.environ),
         }
         with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as stderr:
-            super().__init__("tfx_distribute.trainer_module.fork_preparation:prepare", environment, stderr)
+            super().__init__("tfx_distribute.trainer_module.process:prepare", environment, stderr)
 
     def wait_ready(self) -> Exposure:
         """Waits until TensorFlow is imported.

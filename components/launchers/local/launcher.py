@@ -49,7 +49,7 @@ from tfx_distribute.trainer_module.job.cluster import (
     uses_accelerators,
 )
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
-from tfx_distribute.trainer_module.liveness import exit_codes, termination
+from tfx_distribute.trainer_module.liveness import exit_codes, preemption
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, REPORT_SECONDS, Progress
 from tfx_distribute.trainer_module.state import saved_step
 from tfx_distribute.trainer_module.user_code import module_copy
@@ -242,7 +242,7 @@ class LocalLauncher(Launcher[Any]):
             self._kill()
             return
         try:
-            self._signal(self._training, signal.SIGTERM, termination.launcher_seconds(os.environ))
+            self._signal(self._training, signal.SIGTERM, preemption.launcher_seconds(os.environ))
         finally:  # also after a second Ctrl-C, which ends the wait
             self._end()
 

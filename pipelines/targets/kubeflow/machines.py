@@ -5,7 +5,7 @@ from typing import Any
 from tfx_distribute.components import timeouts
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import MachineSpec
-from tfx_distribute.trainer_module.liveness import termination
+from tfx_distribute.trainer_module.liveness import preemption
 
 Document = dict[str, Any]
 
@@ -60,7 +60,7 @@ def make_shared_memory(machine: MachineSpec) -> Document | None:
 def make_grace(machine: MachineSpec) -> dict[str, str]:
     """Returns the variable with the time to end in; empty for the usual time."""
     is_spot = make_node_selector(machine).get(_SPOT) == "true"
-    return {termination.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if is_spot else {}
+    return {preemption.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if is_spot else {}
 
 
 def keep_set(**values: Any) -> Document:

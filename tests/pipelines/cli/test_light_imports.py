@@ -73,8 +73,7 @@ def test_a_project_is_made_without_tensorflow(tmp_path, monkeypatch):
 
 def test_training_processes_import_no_tfx():
     modules = imported(
-        "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'\n"
-        "from tfx_distribute.trainer_module import fork_preparation, fork_server"
+        "import os; os.environ['TF_USE_LEGACY_KERAS'] = '1'\nfrom tfx_distribute.trainer_module import fork_server, process"
     )
     assert "tensorflow" in modules
     heavy = ("tfx", "apache_beam", "kfp", "google.cloud.aiplatform", "ml_metadata", "tfx_distribute.components")

@@ -47,15 +47,9 @@ def test_a_label_of_two_classes_is_0_to_1():
 
 
 def test_a_class_that_only_the_split_eval_has():
-    model = compiled(SPARSE)
-    message = (
-        "^label: 'y' has values from -1 to 2 in the split 'eval', and the model has outputs for the classes 0 to 2; a "
-        "vocabulary gives -1 to a class that the split 'train' has no example of: add examples"
-    )
+    message = "^label: 'y' has values from -1 to 2 in the split 'eval', .*; a vocabulary gives -1 to a class that its"
     with pytest.raises(ConfigurationError, match=message):
-        model.check_labels(features(), {"y": {"train": (0, 2), "eval": (-1, 2)}})
-    with pytest.raises(ConfigurationError, match="from -1 to 1 in the split 'train', .*; number the classes from 0"):
-        model.check_labels(features(), {"y": {"train": (-1, 1), "eval": (-1, 1)}})
+        compiled(SPARSE).check_labels(features(), {"y": {"train": (0, 2), "eval": (-1, 2)}})
 
 
 def test_a_text_label_is_refused_for_a_loss_of_keras():

@@ -95,53 +95,23 @@ def test_norms_and_an_embedding_that_are_divided(cluster):
         cluster.train(rows, module=module)
 
 
-METRICS = """
-import sys
-sys.path.append(%r)
+CONFUSION = """
 import model as digits
 import tensorflow as tf
 
-class Counts(tf.keras.metrics.Metric):
-    def __init__(self):
-        super().__init__(name="counts")
-        self.counts = self.add_weight(name="counts", shape=(2,), initializer="zeros")
-
-    def update_state(self, truth, prediction, sample_weight=None):
-        self.counts.assign_add(tf.ones([2]))
-
-    def result(self):
-        return tf.reduce_mean(self.counts)
-
-    def reset_state(self):
-        self.counts.assign(tf.zeros([2]))
-
 def build_model(context):
     model = digits.build_model(context)
-    model.compile(model.optimizer, model.loss, metrics=[%s])
+    model.compile(model.optimizer, model.loss, metrics=[tf.keras.metrics.MeanIoU(10, sparse_y_pred=False)])
     return model
 """
 
 
-@pytest.fixture
-def train_on_a_mesh(cluster):
-    """Trains the digits example on a mesh with a metric, a Python expression."""
-
-    def train(metric):
-        (cluster.folder / "metric.py").write_text(METRICS % (str(EXAMPLES / "digits"), metric))
-        module = UserModule("metric.build_model", (str(cluster.folder),))
-        return cluster.train(MESH, TrainingOptions(32, epochs=2), module=module)
-
-    return train
-
-
-def test_a_metric_may_reset_itself_with_a_tensor_on_a_mesh(train_on_a_mesh):
-    assert train_on_a_mesh("Counts()").metrics["counts"] > 0.0
-
-
-def test_an_operation_of_a_metric_that_cannot_run_on_a_mesh_is_named(train_on_a_mesh):
+def test_an_operation_of_a_metric_that_cannot_run_on_a_mesh_is_named(cluster):
+    (cluster.folder / "confusion.py").write_text(CONFUSION)
+    module = UserModule("confusion.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
     message = "^module: the operation .*confusion_matrix/ScatterNd fails under DTensor: .*; write the layer, loss, metric or"
     with pytest.raises(TrainingError, match=message):
-        train_on_a_mesh("tf.keras.metrics.MeanIoU(10, sparse_y_pred=False)")
+        cluster.train(MESH, TrainingOptions(32, epochs=2), module=module)
 
 
 def test_layout_rule_that_fits_no_variable_is_refused_before_the_first_step(cluster):

@@ -1,6 +1,5 @@
 """Trains many kinds of models and tasks that users write, in both Keras versions."""
 
-import numpy as np
 import pytest
 
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions, UserModule
@@ -62,22 +61,17 @@ def callbacks(context):
     heard = lambda batch, logs: print("heard", batch, flush=True)
     return [Stop(), tf.keras.callbacks.LambdaCallback(on_train_batch_end=heard)]
 """
-MANY_FEATURES = """
-def build_model(context):
-    assert set(context.inputs) == {"a_noise", "pixels", "words", "rows", "more"}
-    return compiled(functional())
-"""
 
 
 @pytest.fixture
 def train(cluster, request):
-    def train(text, function, distribution, options, **changes):
+    def train(text, function, distribution, options):
         name = f"own_{request.node.name.partition('[')[0]}"
         (cluster.folder / f"{name}.py").write_text(HEAD + text)
         if options.keras_version == 3:
             cluster.server = request.getfixturevalue("keras_3_server")
         module = UserModule(f"{name}.{function}", (str(cluster.folder),))
-        return cluster.train(distribution, options, module=module, **changes)
+        return cluster.train(distribution, options, module=module)
 
     return train
 
@@ -101,36 +95,3 @@ def test_callback_can_stop_after_a_batch(train, cluster):
     assert result.train_steps == 5
     lines = (cluster.logs / "chief-0.log").read_text().splitlines()
     assert [line for line in lines if line.startswith("heard")] == [f"heard {batch}" for batch in range(5)]
-
-
-@pytest.mark.parametrize(
-    ("distribution", "keras_version"), [(ONE, 3), (MESH, 2)], ids=lambda value: getattr(value, "strategy", value)
-)
-def test_features_that_the_model_does_not_read(train, cluster, tmp_path, distribution, keras_version):
-    """Inputs are found by name, even next to text, sparse and ragged features."""
-    from sklearn.datasets import load_digits
-    from tf_examples import make_example, make_schema, write_examples
-
-    digits = load_digits()
-    examples = (
-        make_example(
-            pixels=pixels,
-            a_noise=[0.5] * 64,
-            words="text",
-            rows=np.ones(digit % 3, int),
-            more=np.ones(digit % 3, int),
-            digit=digit,
-        )
-        for pixels, digit in zip(digits.data / 16.0, digits.target, strict=True)
-    )
-    write_examples(tmp_path / "many", examples)
-    schema = make_schema(pixels=("FLOAT", 64), a_noise=("FLOAT", 64), words=("BYTES", 1), digit=("INT", 1))
-    (tmp_path / "many.pbtxt").write_text(
-        schema + 'feature { name: "rows" type: INT }\nfeature { name: "more" type: INT }\n'
-        'tensor_representation_group { key: "" value { tensor_representation { key: "rows" value { ragged_tensor {\n'
-        '  feature_path { step: "rows" } } } } } }\n'
-    )
-    split = type(cluster.job.data.train)((str(tmp_path / "many"),), 1797)
-    data = type(cluster.job.data)(split, split, "digit", None, str(tmp_path / "many.pbtxt"))
-    options = TrainingOptions(32, epochs=4, keras_version=keras_version)
-    assert train(MANY_FEATURES, "build_model", distribution, options, data=data).metrics["val_accuracy"] > 0.9

@@ -3,7 +3,6 @@
 Clipping, accumulation, XLA, steps per execution, profiles and weights.
 """
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -102,36 +101,6 @@ def test_profile_of_a_window_of_steps(cluster, distribution, steps):
     assert xplane_pb2.XSpace.FromString(profile.read_bytes()).planes, "a profile that TensorBoard can read"
 
 
-def test_variables_are_divided_among_parameter_servers(cluster):
-    """Each server holds a part of each large variable.
-
-    tests/trainer_module/state/base_model/test_strategies.py trains and exports such.
-    """
-    (cluster.folder / "tell.py").write_text(TELL_PARTS)
-    module = UserModule("tell.build_model", (str(cluster.folder), str(EXAMPLES / "digits")))
-    divided = Distribution(**{**vars(SERVERS), "partition_min_bytes": 4096})
-    cluster.train(divided, TrainingOptions(64, train_steps=3), module=module)
-    parts = json.loads((cluster.folder / "parts").read_text())
-    assert parts["dense/kernel"] == [[32, 64], [32, 64]]
-    assert parts["dense_2/kernel"] == [[64, 10]], "2,560 bytes are not divided"
-
-
-TELL_PARTS = """
-import json, os
-from model import build_model as build
-
-def build_model(context):
-    model = build(context)
-    parts = {}
-    for variable in model.trainable_variables:
-        name = variable.name.partition(":")[0].partition("/part_")[0]
-        parts.setdefault(name, []).extend(p.shape.as_list() for p in getattr(variable, "variables", [variable]))
-    with open(os.path.join(os.path.dirname(__file__), "parts"), "w") as file:
-        json.dump(parts, file)
-    return model
-"""
-
-
 def test_what_servers_hold_does_not_pass_through_the_chief(cluster):
     """Each server writes its part of a table of 256 MB, at saves and for the export."""
     (cluster.folder / "large.py").write_text(LARGE_TABLE)
@@ -153,6 +122,9 @@ def memory(line):
 
 class Watch(tf.keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
+        parts = [variable.name.partition(":")[0] for variable in self.model.trainable_variables]
+        divided = [part for part in parts if "/part_" in part]
+        assert divided == ["embedding/embeddings/part_0", "embedding/embeddings/part_1"], "2,560 bytes are not divided"
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")  # forgets the peak so far
         threading.Thread(target=self.watch, args=[memory("VmRSS")], daemon=True).start()

@@ -1,4 +1,6 @@
-"""Tests that a slow process is found, with real processes."""
+"""Tests how time is measured, and that a slow process is found."""
+
+import time
 
 import pytest
 
@@ -107,3 +109,18 @@ def test_times_travel_as_numbers():
         {"input": 1.5, "compute": 2.0},
         {"cpu_seconds": 3.0},
     )
+
+
+def test_no_more_is_moved_than_the_latest_block_has_taken():
+    """The clock is set forward by an hour during a call."""
+    meter = process_times.TimeMeter()
+    for _ in range(2):
+        with meter.spending("compute"):
+            time.sleep(0.02)
+    seconds = meter.seconds()["compute"]
+    meter.move("compute", "other", 3600.0)
+    meter.move("compute", "input", 3600.0)
+    after = meter.seconds()
+    assert after["compute"] >= 0.02, "the first block"
+    assert after["input"] == 0.0, "all of the second block was moved before"
+    assert seconds - after["compute"] >= 0.019, "the second block, which may have taken longer"

@@ -62,7 +62,7 @@ def test_moving_averages_of_a_model_of_which_a_callback_freezes_a_layer(optimize
     kernel = first.get_weights()[0]
     for _ in range(2):
         optimizer.apply_gradients([(tf.ones_like(each), each) for each in last.trainable_variables])
-    before = last.get_weights()[0]
+    before = last.get_weights()[0].copy()
     gradients.finalize(optimizer, model.trainable_variables)
     assert (first.get_weights()[0] == kernel).all()
     assert (last.get_weights()[0] > before).all(), "the average of the last steps"
@@ -111,7 +111,7 @@ def test_an_optimizer_may_compute_gradients_itself():
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
+def test_every_step_draws_other_numbers_and_every_training_the_same():
     drawn = []
 
     class Noisy(tf.keras.layers.Dropout):
@@ -120,7 +120,7 @@ def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
             tf.py_function(lambda values: drawn.append(tuple(values.numpy())), [mask], [])
             return inputs
 
-    def make():
+    def train():
         # As `model_builder` does.
         tf.keras.utils.set_random_seed(1)
         tf.keras.backend.experimental.enable_tf_random_generator()
@@ -128,23 +128,42 @@ def test_every_step_draws_other_numbers_and_every_training_the_same(tmp_path):
             inputs = tf.keras.Input((1,))
             model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(Noisy(0.5)(inputs)))
             model.compile("sgd", "mse")
-            adapter = factory.make(model, "f")
-            step_runner = StepRunner(adapter, tf.distribute.get_strategy(), Ones(), TrainingOptions(2))
+            step_runner = make_step_runner(model)
         finally:
             tf.keras.backend.experimental.disable_tf_random_generator()
-        step_runner.open(0)
-        return step_runner, tf.train.Checkpoint(**adapter.state())
+        drawn.clear()
+        step_runner.train(20)
+        step_runner.train(20)
+        return [*drawn]
 
-    step_runner, _ = make()
-    step_runner.train(20)
-    step_runner.train(20)
-    whole = [*drawn]
-    assert len(set(whole)) == len(whole) == 40
-    drawn.clear()
-    step_runner, interrupted = make()
-    step_runner.train(30)
-    interrupted.write(f"{tmp_path}/state")
-    step_runner, resumed = make()
-    resumed.read(f"{tmp_path}/state").assert_consumed()
-    step_runner.train(10)
-    assert drawn == whole
+    first = train()
+    assert len(set(first)) == len(first) == 40
+    assert train() == first
+
+
+class Logged(tf.keras.layers.Layer):
+    def call(self, values):
+        with tf.name_scope("group"):
+            tf.summary.scalar("mean", tf.reduce_mean(values), step=0)
+        return values
+
+
+class Rate(tf.keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        tf.summary.scalar("rate", 0.01, step=tf.cast(step, tf.int64))
+        return tf.constant(0.01)
+
+
+@pytest.mark.parametrize("devices", [["CPU:0"], ["CPU:0", "CPU:1"]], ids=len)
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_tags_of_summaries_are_those_of_fit(tmp_path, devices, accumulated):
+    """They do not begin with the names of the loops that the steps run in."""
+    strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+    with strategy.scope(), tf.summary.create_file_writer(str(tmp_path)).as_default():
+        inputs = tf.keras.Input((1,))
+        model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(Logged(name="logged")(inputs)), name="model")
+        model.compile(tf.keras.optimizers.SGD(Rate()), "mse")
+        make_step_runner(model, accumulated).train(2)
+    (file,) = map(str, tmp_path.iterdir())
+    events = tf.compat.v1.train.summary_iterator(file)
+    assert {value.tag for event in events for value in event.summary.value} == {"rate", "model/logged/group/mean"}

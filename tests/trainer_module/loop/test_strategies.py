@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tfx_lines
 from training import EXAMPLES
 
 from tfx_distribute.trainer_module.errors import TrainingError
@@ -20,13 +19,7 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, Trainin
 
 pytestmark = pytest.mark.e2e
 
-# The distribution and the batch per replica; the global batch is always 64.
-SHAPES = {
-    "default": (Distribution("default", accelerator_type="cpu"), 64),
-    "mirrored": (Distribution("mirrored", accelerator_type="cpu", accelerator_count=2), 32),
-    "multi_worker_mirrored": (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 32),
-}
-
+WORKERS = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu")
 
 WRITE_WEIGHTS = """
 import os, numpy as np, tensorflow as tf
@@ -96,8 +89,7 @@ def test_a_variable_that_replicas_set_differently_is_named(cluster, keras_3_serv
     cluster.server = keras_3_server
     (cluster.folder / "averaging.py").write_text(AVERAGING)
     module = UserModule("averaging.build_model", (str(cluster.folder),))
-    distribution, per_replica = SHAPES["multi_worker_mirrored"]
-    cluster.train(distribution, TrainingOptions(per_replica, epochs=2, keras_version=3), module=module)
+    cluster.train(WORKERS, TrainingOptions(32, epochs=2, keras_version=3), module=module)
     (message,) = cluster.messages()
     # The statistics of Keras 3's layer have no aggregation.
     names = "astray/average, norm/moving_mean, norm/moving_variance"
@@ -134,10 +126,9 @@ def test_a_loss_over_the_gathered_batch(cluster, keras_3_server):
         return metrics["loss"], metrics["val_loss"]
 
     alone = loss(Distribution("one_device", accelerator_type="cpu"), 90)
-    workers = SHAPES["multi_worker_mirrored"][0]
-    assert loss(workers, 45) == pytest.approx(alone, rel=1e-4)
+    assert loss(WORKERS, 45) == pytest.approx(alone, rel=1e-4)
     with pytest.raises(TrainingError, match="^module: the steps of the model communicate .*; write steps_per_execution=1"):
-        loss(workers, 45, steps_per_execution=10)
+        loss(WORKERS, 45, steps_per_execution=10)
 
 
 CHECKSUMS = """
@@ -186,81 +177,11 @@ def test_an_epoch_of_parameter_servers_sees_each_example_once(cluster):
         assert [float(epoch[index]) for index in columns] == pytest.approx(sums, rel=1e-6)
 
 
-SUMMARIES = """
-import os, tensorflow as tf
-
-class Rate(tf.keras.optimizers.schedules.LearningRateSchedule):
-    def __call__(self, step):
-        tf.summary.scalar("own_rate", 0.01, step=tf.cast(step, tf.int64))
-        return tf.constant(0.01)
-
-    def get_config(self):
-        return {}
-
-class Logged(tf.keras.layers.Layer):
-    def call(self, values):
-        with tf.name_scope("group"):
-            tf.summary.scalar("own_mean", tf.reduce_mean(values), step=0)
-        return values
-
-class Write(tf.keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-        self.writer = tf.summary.create_file_writer(f"{os.path.dirname(__file__)}/summaries-{os.getpid()}")
-        self.writer.set_as_default()
-
-    def on_train_end(self, logs=None):
-        self.writer.close()
-
-def callbacks(context):
-    return [Write()]
-
-def build_model(context):
-    pixels = tf.keras.Input((64,), name="pixels")
-    model = tf.keras.Model({"pixels": pixels}, tf.keras.layers.Dense(10)(Logged(name="logged")(pixels)))
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(tf.keras.optimizers.SGD(Rate()), loss=loss)
-    return model
-"""
-
-
-@pytest.mark.parametrize(
-    ("strategy", "keras_version", "accumulated"),
-    [("default", 2, 2), ("mirrored", 3, 1)],
-)
-def test_tags_of_summaries_do_not_depend_on_the_strategy(cluster, request, strategy, keras_version, accumulated):
-    """They are those of `fit`: Keras adds names of models, layers and optimizers."""
-    import tensorflow as tf
-
-    if keras_version == 3:
-        cluster.server = request.getfixturevalue("keras_3_server")
-    (cluster.folder / "summaries.py").write_text(SUMMARIES)
-    distribution, per_replica = SHAPES[strategy]
-    cluster.train(
-        distribution,
-        TrainingOptions(per_replica, train_steps=4, keras_version=keras_version, gradient_accumulation_steps=accumulated),
-        module=UserModule("summaries.build_model", (str(cluster.folder),)),
-    )
-    tags = {
-        value.tag
-        for file in cluster.folder.glob("summaries-*/*")
-        for event in tf.compat.v1.train.summary_iterator(str(file))
-        for value in event.summary.value
-    }
-    sgd = {"1.16": "SGD", "1.21": "sgd"}[tfx_lines.installed()]  # Keras 3's name of the optimizer
-    # The rate is also read between steps, to be shown.
-    expected = {
-        2: {"own_rate", "model/logged/group/own_mean"},
-        3: {"own_rate", f"{sgd}/own_rate", "functional_1/logged_1/group/own_mean"},
-    }
-    assert tags == expected[keras_version]
-
-
 def test_all_reduce_of_mirrored(cluster):
-    distribution = replace(SHAPES["mirrored"][0], all_reduce="hierarchical_copy")
+    distribution = Distribution("mirrored", accelerator_type="cpu", accelerator_count=2, all_reduce="hierarchical_copy")
     assert cluster.train(distribution, TrainingOptions(32, train_steps=5)).num_replicas == 2
 
 
 def test_ring_all_reduce_and_bfloat16(cluster):
-    distribution = Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu", all_reduce="ring")
-    result = cluster.train(distribution, TrainingOptions(32, epochs=4, precision="mixed_bfloat16"))
+    result = cluster.train(replace(WORKERS, all_reduce="ring"), TrainingOptions(32, epochs=4, precision="mixed_bfloat16"))
     assert result.metrics["val_accuracy"] > 0.8

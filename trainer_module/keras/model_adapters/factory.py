@@ -8,8 +8,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras import keras_models, optimizers
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.keras.model_adapters.compiled import CompiledModel
-from tfx_distribute.trainer_module.keras.model_adapters.compiled_keras_3 import CompiledKeras3Model
+from tfx_distribute.trainer_module.keras.model_adapters.compiled import CompiledKeras3Model, CompiledModel
 from tfx_distribute.trainer_module.keras.model_adapters.task import TaskAdapter
 from tfx_distribute.trainer_module.user_code.task import Task
 
@@ -37,17 +36,11 @@ def make(returned: Any, function: str) -> ModelAdapter:
         if not adapter.applies_gradients:
             _check_minimize(adapter.optimizer)
         return adapter
-    missing = [name for name in ("train_step", "eval_step") if not _defines_step(returned, name)]
-    if len(missing) == 2:
+    if not (_defines_step(returned, "train_step") and _defines_step(returned, "eval_step")):
         kind = f"{type(returned).__module__}.{type(returned).__name__}"
         raise ConfigurationError(
             f"module: {function} returned {kind}; return a compiled {keras_models.generation()} model, or a task with "
             "train_step and eval_step"
-        )
-    if missing:
-        raise ConfigurationError(
-            f"module: the task that {function} returned has no {missing[0]}; write "
-            f"def {missing[0]}(self, features, label) in {type(returned).__name__}"
         )
     if not isinstance(getattr(returned, "model", None), tf.keras.Model) or not getattr(returned, "optimizer", None):
         raise ConfigurationError(

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from tfx_distribute.trainer_module.keras.keras_models import is_keras_3
+from tfx_distribute.trainer_module.strategies import mesh_strategy
 
 
 @dataclass(eq=False)
@@ -31,7 +32,7 @@ class ModelWeight:
     shape: tuple[int, ...]
     parts: list[Any]
 
-    def assign(self, value: np.ndarray, strategy: Any) -> None:
+    def assign(self, value: np.ndarray) -> None:
         """Gives the weight a value.
 
         Call this in the strategy's scope, in each process that has the variable.
@@ -41,7 +42,7 @@ class ModelWeight:
             part = value[start : start + variable.shape[0]] if len(self.parts) > 1 else value
             part = np.asarray(part).astype(tf.as_dtype(variable.dtype).name)
             layout = getattr(variable, "layout", None)
-            variable.assign(part if layout is None else strategy.shard_value(part, layout))
+            variable.assign(part if layout is None else mesh_strategy.shard(part, layout))
             start += len(part) if part.shape else 0
 
     def read(self) -> np.ndarray:

@@ -35,9 +35,7 @@ def freeze(model: tf.keras.Model, patterns: Sequence[str]) -> None:
             layer.trainable = False
 
 
-def apply(
-    job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_output: Any, strategy: Any
-) -> WarmStartResult | None:
+def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_output: Any) -> WarmStartResult | None:
     """Gives the model the weights of the job's base model, if there is one.
 
     Call this in the strategy's scope in every process that has the model's variables,
@@ -47,7 +45,7 @@ def apply(
     if not job.base_model:
         return None
     path = location.find(job.base_model)
-    result = _take(path, job.warm_start, model, transform_output, strategy)
+    result = _take(path, job.warm_start, model, transform_output)
     for _, layer in model_weights.iterate_layers(model):
         if isinstance(layer, tf.keras.layers.Normalization):  # which computes with copies of its weights
             layer.finalize_state()
@@ -56,7 +54,7 @@ def apply(
     return result
 
 
-def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_output: Any, strategy: Any) -> WarmStartResult:
+def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_output: Any) -> WarmStartResult:
     """Gives the model the weights that correspond by their names."""
     base, has_paths = (keras_files.read(path, model), True) if location.is_keras_file(path) else saved_models.read(path)
     base = [replace(weight, name=settings.rename_path(weight.name)) for weight in base]
@@ -108,7 +106,7 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
         if weight.path in rows:
             entries, axis = rows[weight.path]
             value = entries.move_rows(weight.path, weight.read(), value, axis)
-        weight.assign(value, strategy)
+        weight.assign(value)
     used = {rows[weight.path][0].file: rows[weight.path][0] for weight, _ in fitting if weight.path in rows}
     known = sum(entries.num_known for entries in used.values())
     return WarmStartResult(

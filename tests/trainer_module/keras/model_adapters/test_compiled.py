@@ -21,13 +21,12 @@ def test_a_model_that_resets_its_metrics_does_so():
 
 
 class OwnSteps(tf.keras.Model):
-    """Has optimizers and a mean of its own, as a GAN does."""
+    """Has a mean of its own, as a GAN does."""
 
     updates_mean = True
 
-    def __init__(self, optimizers, **options):
+    def __init__(self, **options):
         super().__init__(**options)
-        self.own = optimizers
         self.mean = tf.keras.metrics.Mean("loss")
 
     def train_step(self, data):
@@ -43,7 +42,7 @@ class OwnSteps(tf.keras.Model):
 @pytest.mark.parametrize("updates_mean", [True, False])
 def test_the_loss_of_own_steps_is_a_mean_over_examples(updates_mean):
     inputs = tf.keras.Input((1,))
-    model = OwnSteps([], inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
+    model = OwnSteps(inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
     model.updates_mean = updates_mean
     model.compile()
     adapter = factory.make(model, "f")
@@ -63,7 +62,7 @@ class ListsTwice(OwnSteps):
 
 def test_a_tracing_leaves_metrics_as_they_were():
     inputs = tf.keras.Input((1,))
-    model = ListsTwice([], inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
+    model = ListsTwice(inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
     model.compile()
     before = dict(vars(model.mean))
     factory.make(model, "f").prepare((tf.zeros([2, 1]), tf.zeros([2, 1])))
@@ -99,7 +98,7 @@ class LogsAll(OwnSteps):
 
 def test_a_step_may_log_a_metric_that_has_several_results():
     inputs = tf.keras.Input((1,))
-    model = LogsAll([], inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
+    model = LogsAll(inputs=inputs, outputs=tf.keras.layers.Dense(1)(inputs))
     model.extremes = Extremes()
     model.compile()
     adapter = factory.make(model, "f")

@@ -30,7 +30,7 @@ def make_model(*units: int, head: str = "head", rows: int = 0) -> tf.keras.Model
 
 def start(model: tf.keras.Model, path: Path, transform_output=None, **settings):
     job = SimpleNamespace(base_model=str(path), warm_start=WarmStart(**settings))
-    return warm_start.apply(job, model, model.optimizer, transform_output, tf.distribute.get_strategy())
+    return warm_start.apply(job, model, model.optimizer, transform_output)
 
 
 def weights(model: tf.keras.Model) -> dict[str, np.ndarray]:

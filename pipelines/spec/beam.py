@@ -3,7 +3,6 @@
 All options have Beam's own names.
 """
 
-import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +30,6 @@ class Runner:
 # and which they would install with its dependencies: they are on this machine, or have
 # an image with all of it.
 _NO_PACKAGE = "--sdk_container_image=none"
-# Options of Beam with which TFX does not package itself either.
-_PACKAGES = ("extra_packages", "setup_file", "requirements_file")
 
 RUNNERS = {
     # Our own runner, by its path: Beam's DirectRunner first looks for another runner on
@@ -108,13 +105,8 @@ class Beam(SpecModel):
         for name in self.options:
             if name in ("runner", *type(self).model_fields):
                 raise ValueError(f"options: {name} is a setting of its own; write it under beam")
-            if name == "direct_running_mode":
-                raise ValueError("options: direct_running_mode follows from direct_num_workers; write that under beam")
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                raise ValueError(
-                    f"options: Beam has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-                )
+                raise ValueError(f"options: Beam has no option {name!r}")
 
 
 def check_local(beam: Beam) -> None:
@@ -157,10 +149,9 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
         names = (*runner.required, *runner.optional)
         arguments = [f"--runner={runner.name}", *(option for name in names for option in _format_option(name, values[name]))]
         if beam.runner == "portable":
+            arguments.append(_NO_PACKAGE)
             if "job_server_timeout" not in beam.options:
                 arguments.append(f"--job_server_timeout={timeouts.BEAM_ANSWER_SECONDS}")
-            if not any(beam.options.get(name) for name in _PACKAGES):
-                arguments.append(_NO_PACKAGE)
     return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]
 
 

@@ -41,20 +41,16 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
             {**PORTABLE, "environment_type": "EXTERNAL", "environment_config": "localhost:50000"}
             | {"options": {"artifact_endpoint": "prism:8098", "job_server_timeout": 90}},
             [
-                *(
-                    RUNNER,
-                    "--job_endpoint=prism:8099",
-                    "--environment_type=EXTERNAL",
-                    "--environment_config=localhost:50000",
-                ),
-                *(NONE, "--artifact_endpoint=prism:8098", "--job_server_timeout=90"),
+                *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=EXTERNAL"),
+                *("--environment_config=localhost:50000", NONE),
+                *("--artifact_endpoint=prism:8098", "--job_server_timeout=90"),
             ],
         ),
         (
             {**PORTABLE, "environment_type": "PROCESS", "environment_config": "/opt/worker"},
             [
                 *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=PROCESS"),
-                *('--environment_config={"command": "/opt/worker", "env": {}}', "--job_server_timeout=40", NONE),
+                *('--environment_config={"command": "/opt/worker", "env": {}}', NONE, "--job_server_timeout=40"),
             ],
         ),
         (
@@ -62,7 +58,7 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
             | {"options": {"extra_packages": ["mine.tar.gz"]}},
             [
                 *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=DOCKER", "--environment_config=team/digits:1"),
-                *("--job_server_timeout=40", "--extra_packages=mine.tar.gz"),
+                *(NONE, "--job_server_timeout=40", "--extra_packages=mine.tar.gz"),
             ],
         ),
     ],
@@ -88,9 +84,8 @@ def test_options(setting, arguments):
         ({**PORTABLE, "job_endpoint": "http://prism:8099"}, "job_endpoint"),
         ({**PORTABLE, "environment_type": "EXTERNAL"}, "environment_config: is missing; EXTERNAL needs the HOST:PORT"),
         ({**PORTABLE, "environment_type": "PROCESS"}, "environment_config: is missing; PROCESS needs the path of a program"),
-        ({"options": {"sav_main_session": True}}, "Beam has no option 'sav_main_session'; did you mean 'save_main_session'"),
+        ({"options": {"sav_main_session": True}}, "Beam has no option 'sav_main_session'"),
         ({"options": {"runner": "DirectRunner"}}, "runner is a setting of its own; write it under beam"),
-        ({"options": {"direct_running_mode": "multi_threading"}}, "direct_running_mode follows from direct_num_workers"),
     ],
 )
 def test_wrong_and_missing_options_are_refused(setting, message):

@@ -7,11 +7,10 @@ examples. Memory therefore stays bounded on every runner; the direct runner keep
 everything in memory that passes between transforms.
 """
 
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -20,6 +19,7 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform.beam as tft_beam
 from apache_beam.transforms.window import GlobalWindows
+from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
@@ -29,7 +29,7 @@ from tfx_distribute.components.beam.parts import MAX_PARTS
 from tfx_distribute.components.example_gen.names import describe_empty_split
 from tfx_distribute.components.sharder import feature_values, sorted_runs
 from tfx_distribute.trainer_module.data import read_errors, tfrecords
-from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
+from tfx_distribute.trainer_module.data.shard_manifest import ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, first_line
 from tfx_distribute.trainer_module.job import shard_plan
 
@@ -40,8 +40,8 @@ SAMPLED_RECORDS = 100
 RUN_BYTES = 64 << 20  # size of the examples that are sorted in memory
 OVERHEAD_BYTES = 100  # memory per example, besides its content
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # parameter -> TensorFlow's name
-_SHARDS = "shards.json"  # file in the work folder: what `_write_shard` has returned
-WRONG_NUMBER_OF_EXAMPLES = "preprocessing_fn: must return as many examples as it is given"
+_SPLITS_FILE = "splits.json"  # in the work folder: what `_save` has written
+_SPLITS = TypeAdapter(dict[str, SplitEntry])
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> 
         | "SpreadShards" >> beam.Reshuffle()
         | "WriteShards" >> beam.Map(_write_shard, options, runs)
         | "List" >> beam.combiners.ToList()
-        | "Save" >> beam.Map(_save, options)
+        | "Save" >> beam.Map(_save, options, runs)
     )
 
 
@@ -176,9 +176,8 @@ class _Sort(beam.DoFn):
         self._buffers: dict[int, _Buffer] = {}
 
     def process(self, batch: pa.RecordBatch) -> Iterator[sorted_runs.Run]:
-        positions = _positions(batch)
+        positions, content = _take_positions(batch)
         buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], [], 0))
-        content = _without_positions(batch)
         examples = example_encoder.encode(content)
         buffer.summaries.append(feature_values.summarize(content))
         buffer.keys.append(sorted_runs.draw_keys(positions, self._options.seed))
@@ -209,16 +208,13 @@ class _Buffer:
     num_bytes: int
 
 
-def _positions(batch: pa.RecordBatch) -> sorted_runs.Positions:
-    index = batch.schema.get_field_index(POSITION)
-    if index < 0:
-        raise ConfigurationError(WRONG_NUMBER_OF_EXAMPLES)
-    return batch.column(index).flatten().to_numpy()
-
-
-def _without_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
-    names = [name for name in batch.schema.names if name != POSITION]
-    return pa.RecordBatch.from_arrays([batch.column(batch.schema.get_field_index(name)) for name in names], names)
+def _take_positions(batch: pa.RecordBatch) -> tuple[sorted_runs.Positions, pa.RecordBatch]:
+    """Returns the column of positions, and the others."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if POSITION not in columns:
+        raise ConfigurationError("preprocessing_fn: must return as many examples as it is given")
+    positions = columns.pop(POSITION).flatten().to_numpy()
+    return positions, pa.RecordBatch.from_arrays([*columns.values()], [*columns])
 
 
 @dataclass(frozen=True)
@@ -236,7 +232,7 @@ class _Shard:
 def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> list[_Shard]:
     """Divides a split into shards; refuses one with too few examples."""
     split_runs = [run for run in runs if run.split == split]
-    num_examples, num_bytes = sum(int(run.counts.sum()) for run in split_runs), sum(run.num_bytes for run in split_runs)
+    num_examples, num_bytes = sum(run.num_examples for run in split_runs), sum(run.num_bytes for run in split_runs)
     name, num_shards = options.splits[split], options.num_shards
     if not num_examples:
         raise ConfigurationError(describe_empty_split(name))
@@ -255,14 +251,14 @@ def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run
     return shards
 
 
-def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> dict[str, Any]:
-    """Writes a shard; returns its part of the manifest."""
+def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> tuple[_Shard, ShardEntry]:
+    """Writes a shard; returns it with its entry in the manifest."""
     split_runs = [run for run in runs if run.split == shard.split]
-    num_examples = sum(int(run.counts.sum()) for run in split_runs)
+    num_examples = sum(run.num_examples for run in split_runs)
     bytes_per_example = sum(run.num_bytes for run in split_runs) / num_examples + OVERHEAD_BYTES
-    name = options.splits[shard.split]
+    folder = f"Split-{options.splits[shard.split]}"
     extension = ".gz" if options.compression == "gzip" else ""
-    file = os.path.join(f"Split-{name}", f"examples-{shard.number:05d}-of-{shard.num_shards:05d}.tfrecord{extension}")
+    file = os.path.join(folder, f"examples-{shard.number:05d}-of-{shard.num_shards:05d}.tfrecord{extension}")
     path = os.path.join(options.output, file)
     tf.io.gfile.makedirs(os.path.dirname(path))
     # Written elsewhere first: a failed attempt leaves nothing that looks like a shard.
@@ -277,28 +273,24 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
                 writer.write(example)
     entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, tfrecords.checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
-    features = feature_values.merge(run.features for run in split_runs) if shard.number == 0 else {}
-    return {
-        "split": name,
-        "entry": asdict(entry),
-        "reason": shard.reason,
-        "features": {feature: asdict(values) for feature, values in features.items()},
-    }
+    return shard, entry
 
 
-def _save(documents: list[dict[str, Any]], options: ShardingOptions) -> None:
-    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS), "w") as stream:
-        stream.write(json.dumps(documents))
+def _save(written: list[tuple[_Shard, ShardEntry]], options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> None:
+    """Writes the manifest's entries of all splits."""
+    splits = {}
+    for number, name in enumerate(options.splits):
+        of_split = sorted(
+            ((shard, entry) for shard, entry in written if shard.split == number), key=lambda pair: pair[1].file
+        )
+        entries = tuple(entry for _, entry in of_split)
+        features = feature_values.merge(run.features for run in runs if run.split == number)
+        splits[name] = SplitEntry(sum(entry.num_examples for entry in entries), of_split[0][0].reason, entries, features)
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SPLITS_FILE), "wb") as stream:
+        stream.write(_SPLITS.dump_json(splits))
 
 
 def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
-    """Collects the manifest's entries, by split, of shards that the pipeline wrote."""
-    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS)) as stream:
-        documents = sorted(json.loads(stream.read()), key=lambda document: document["entry"]["file"])
-    splits = {}
-    for name in options.splits:
-        of_split = [document for document in documents if document["split"] == name]
-        shards = tuple(ShardEntry(**document["entry"]) for document in of_split)
-        features = {feature: FeatureValues(**values) for feature, values in of_split[0]["features"].items()}
-        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), of_split[0]["reason"], shards, features)
-    return splits
+    """Returns the manifest's entries, by split, of shards that the pipeline wrote."""
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SPLITS_FILE), "rb") as stream:
+        return _SPLITS.validate_json(stream.read())

@@ -8,7 +8,6 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from absl import logging
 from tfx import types
-from tfx.components.example_gen import utils
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
@@ -59,13 +58,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             fileio.rmtree(work_dir)
         sharded.split_names = examples[0].split_names
         sharded.span = examples[0].span
-        _copy_span(examples[0], sharded)
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
             num_shards = len(split.shards)
             logging.info("Split %s: %d examples in %d shards (%s)", name, split.num_examples, num_shards, split.reason)
-            sharded.set_int_custom_property(f"num_shards_{name}", num_shards)
-            sharded.set_int_custom_property(f"num_examples_{name}", split.num_examples)
         _copy_raw_examples(options)
         fingerprint = schemas.fingerprint(options.schema)
         # Written last: output without a manifest is incomplete.
@@ -79,13 +75,6 @@ def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
     with tf.io.TFRecordWriter(os.path.join(options.output, shard_manifest.RAW_EXAMPLES)) as writer:
         for example in examples:
             writer.write(example)
-
-
-def _copy_span(source: types.Artifact, target: types.Artifact) -> None:
-    """Copies the properties of a span, which are custom ones in TFX's ExampleGens."""
-    for name in (utils.SPAN_PROPERTY_NAME, utils.VERSION_PROPERTY_NAME):
-        if source.has_custom_property(name):
-            target.mlmd_artifact.custom_properties[name].CopyFrom(source.mlmd_artifact.custom_properties[name])
 
 
 def _make_options(

@@ -1,15 +1,13 @@
 """Describes the formats of data: which files are read, and which columns they have.
 
-Readers are imported when they are needed, so that `validate` can use this.
+Imports nothing heavy, so that `validate` can use this.
 """
 
-import importlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tfx_distribute.components.example_gen import csv_rows, files, image_files, spans
+from tfx_distribute.components.example_gen import csv_rows, files, images, spans
 from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -23,13 +21,7 @@ _TABLE_LOGS = {
 
 
 class Format:
-    """A format of data files; this class itself is TFRecord.
-
-    Attributes:
-      reader: Module of this package whose `read` is called.
-    """
-
-    reader = "records"
+    """A format of data files; this class itself is TFRecord."""
 
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         """Returns what is divided among processes: the data files of a split, sorted.
@@ -73,26 +65,13 @@ class Format:
         """
         return None
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        """Reads every `num_parts`-th piece of a file, starting with piece `number`.
-
-        Yields record batches, or lists of tf.Examples. `types` are those of the cells,
-        see `csv_columns`.
-        """
-        module = importlib.import_module(f"tfx_distribute.components.example_gen.{self.reader}")
-        yield from module.read(file, number, num_parts, *types)
-
 
 class _Csv(Format):
-    reader = "csv_columns"
-
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         return _in_all([csv_rows.list_columns(listed, may_differ) for listed in splits])
 
 
 class _Parquet(Format):
-    reader = "parquet_columns"
-
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         from tfx_distribute.components.example_gen import parquet_columns
 
@@ -102,17 +81,15 @@ class _Parquet(Format):
 class _Images(Format):
     """Folders of images: `list_files` returns the folder of a split."""
 
-    reader = "images"
-
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         return [path if pattern == ALL_FILES else os.path.join(path, pattern)]
 
     def contents(self, path: str, pattern: str) -> Sequence[tuple[str, str]]:
         (folder,) = self.list_files(path, pattern)
-        return [(os.path.join(folder, file), file) for file in image_files.list_files(folder)]
+        return [(os.path.join(folder, file), file) for file in images.list_files(folder)]
 
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
-        return _in_all([image_files.check(folder) for folder in itertools.chain(*splits)])
+        return _in_all([images.check(folder) for folder in itertools.chain(*splits)])
 
 
 def _in_all(columns: Sequence[Sequence[str]]) -> list[str]:

@@ -14,7 +14,7 @@ from ingestion import resolved, rows
 
 from tfx_distribute.components.example_encoder import encode
 from tfx_distribute.components.example_gen import csv_columns, csv_rows
-from tfx_distribute.components.example_gen.data_files import read_column_types
+from tfx_distribute.components.example_gen.driver import read_column_types
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 

@@ -14,7 +14,7 @@ from tfx.proto import example_gen_pb2
 
 from tfx_distribute.components import ImageExampleGen
 from tfx_distribute.components.beam import parts as beam_parts
-from tfx_distribute.components.example_gen import data_files, images
+from tfx_distribute.components.example_gen import images, records
 from tfx_distribute.components.example_gen.names import LEFT_OUT
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.pipelines.targets import tfx_pipeline
@@ -91,7 +91,7 @@ def test_neither_names_nor_processes_nor_batches_change_the_splits(folder, tmp_p
 
     alone = read(folder, "alone")
     monkeypatch.setattr(beam_parts, "num_processes", lambda arguments: 3)
-    monkeypatch.setattr(data_files, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(records, "_BATCH_BYTES", 1000)
     assert read(folder, "together") == alone
     for number, file in enumerate(sorted(folder.glob("*/*.png"), reverse=True)):
         file.rename(file.with_name(f"renamed {number}.png"))

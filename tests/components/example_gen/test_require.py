@@ -124,17 +124,6 @@ def test_a_feature_that_no_example_has(tmp_path, source):
         rows(Data(**{source: data}, require=["numbr"]), tmp_path / "unknown")
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_split_without_examples(tmp_path, source):
-    table = [{"id": number, "x": 1 if number == 5 else None} for number in range(40)]
-    data = Data(**{source: str(write(source, tmp_path / "data", table))}, require=["x"])
-    message = (
-        r"require: the split '(train|eval)' is empty, since 39 of 40 examples without a value of x \(39\) were left out"
-    )
-    with pytest.raises(DataError, match=message):
-        rows(data, tmp_path / "out")
-
-
 def test_other_required_features_are_another_cache_key(tmp_path):
     write("csv", tmp_path / "data", make_rows())
     keys = [str(resolved(Data(csv=str(tmp_path / "data"), require=names))) for names in ([], ["text"], ["number"])]

@@ -4,19 +4,17 @@ The label of an image is the name of its folder. With a `metadata.csv` in the fo
 all images, they have its columns instead, and its column `file_name` says which row is
 whose; this is how Hugging Face's `imagefolder` has it.
 
-Readers import what is heavy when they are called, so that `validate` can use this.
+Imports TensorFlow only to read, so that `validate` can use this.
 """
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from tfx_distribute.components.example_gen import csv_rows, files
 from tfx_distribute.components.example_gen.names import is_data_file
 from tfx_distribute.trainer_module.errors import DataError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 METADATA, FILE_NAME = "metadata.csv", "file_name"  # the table, and its column with paths
 IMAGE, LABEL = "image", "label"
@@ -95,10 +93,8 @@ def _check_metadata(folder: str, images: Collection[str]) -> list[str]:
     return [IMAGE if name == FILE_NAME else name for name in columns]
 
 
-def read(folder: str, number: int, num_parts: int) -> "Iterator[pa.RecordBatch]":
+def read(folder: str, number: int, num_parts: int) -> Iterator[pa.RecordBatch]:
     """Reads every `num_parts`-th image of a folder, starting with `number`."""
-    import pyarrow as pa
-
     from tfx_distribute.components.example_gen.records import to_batches
 
     rows = _read_rows(folder)
@@ -112,10 +108,8 @@ def read(folder: str, number: int, num_parts: int) -> "Iterator[pa.RecordBatch]"
         first += len(images)
 
 
-def _read_rows(folder: str) -> "pa.RecordBatch":
+def _read_rows(folder: str) -> pa.RecordBatch:
     """Returns the columns of all images, and their paths in the column `file_name`."""
-    import pyarrow as pa
-
     from tfx_distribute.components.example_gen import csv_columns
 
     paths = list_files(folder)
@@ -138,7 +132,5 @@ def _read_image(file: str) -> bytes:
     return content
 
 
-def _to_lists(values: Sequence[bytes]) -> "pa.Array":
-    import pyarrow as pa
-
+def _to_lists(values: Sequence[bytes]) -> pa.Array:
     return pa.array([[value] for value in values], pa.large_list(pa.large_binary()))

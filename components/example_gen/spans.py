@@ -22,9 +22,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 SCHEDULED = "scheduled"
 """Name of the last span that had ended at the scheduled time of a run."""
 
-_FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)(?::(\d+))?\}")
+_FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)\}")
 _SPANS = (["DD", "MM", "YYYY"], ["DD", "HH", "MM", "YYYY"], ["SPAN"])
-_DIGITS = {"YYYY": "4", "MM": "2", "DD": "2", "HH": "2"}
+_DIGITS = {"YYYY": "[0-9]{4}", "MM": "[0-9]{2}", "DD": "[0-9]{2}", "HH": "[0-9]{2}"}  # of others: any number
 _EPOCH = datetime(1970, 1, 1)
 _SHOWN = 5
 
@@ -94,13 +94,11 @@ def before_fields(path: str) -> str:
 
 def check_pattern(path: str) -> None:
     """Raises a ConfigurationError if the fields of a path do not identify a span."""
-    fields = [(match[1], match[2]) for match in _FIELD.finditer(path)]
-    names = [name for name, _ in fields if name != "VERSION"]
-    has_width = any(width and name in _DIGITS for name, width in fields)
-    if sorted(names) not in _SPANS or has_width or len(fields) - len(names) > 1:
+    fields = sorted(_FIELD.findall(path))
+    if fields not in _SPANS and fields not in [sorted([*names, "VERSION"]) for names in _SPANS]:
         raise ConfigurationError(
-            f"{path}: its fields are not a span; write {{YYYY}}, {{MM}} and {{DD}}, each once and without a width, "
-            "and {HH} for hours; or {SPAN} for a number; and {VERSION} once at most"
+            f"{path}: its fields are not a span; write {{YYYY}}, {{MM}} and {{DD}}, each once, and {{HH}} for hours; or "
+            "{SPAN} for a number; and {VERSION} once at most"
         )
 
 
@@ -110,7 +108,7 @@ def parse(path: str, name: str) -> int:
     Raises a ConfigurationError if `name`, such as `2026-11-25`, or `42` for `{SPAN}`,
     is not a span of this pattern.
     """
-    if "{SPAN" in path:
+    if "{SPAN}" in path:
         if name.isascii() and name.isdigit():
             return int(name)
         raise ConfigurationError(f"span: {name!r} is not a span of {path}; write a number")
@@ -135,7 +133,7 @@ def parse_last(path: str, window: Window) -> int | None:
     """Returns the number of a window's last span; None for the newest."""
     if window.last != SCHEDULED:
         return parse(path, window.last) if window.last else None
-    if "{SPAN" in path:
+    if "{SPAN}" in path:
         raise ConfigurationError(f"span: {SCHEDULED!r} needs a path with a date, and {path} has {{SPAN}}; write a number")
     moment = datetime.now(timezone.utc)
     if window.scheduled_at is not None:
@@ -152,7 +150,7 @@ def parse_last(path: str, window: Window) -> int | None:
 
 def name_of(path: str, number: int) -> str:
     """Returns the name of a span, which `parse` reads."""
-    if "{SPAN" in path:
+    if "{SPAN}" in path:
         return str(number)
     moment = _EPOCH + number * _step(path)
     return moment.strftime("%Y-%m-%dT%H" if "{HH}" in path else "%Y-%m-%d")
@@ -209,8 +207,7 @@ def _to_regex(part: str) -> "re.Pattern[str]":
     """Returns what matches the names of one part of a path."""
     pieces, end = [], 0
     for match in _FIELD.finditer(part):
-        count = match[2] or _DIGITS.get(match[1])
-        digits = f"[0-9]{{{count}}}" if count else "[0-9]+"
+        digits = _DIGITS.get(match[1], "[0-9]+")
         pieces += [re.escape(part[end : match.start()]), f"(?P<{match[1]}>{digits})"]
         end = match.end()
     return re.compile("".join([*pieces, re.escape(part[end:])]))

@@ -112,11 +112,10 @@ def parse(path: str, name: str) -> int:
         if name.isascii() and name.isdigit():
             return int(name)
         raise ConfigurationError(f"span: {name!r} is not a span of {path}; write a number")
-    text = name if "{HH}" in path else f"{name}T00"
     try:
-        moment = datetime.strptime(text, "%Y-%m-%dT%H")
+        moment = datetime.strptime(name, _date_format(path))
     except ValueError:
-        example = "2026-11-25T07" if "{HH}" in path else "2026-11-25"
+        example = f"{datetime(2026, 11, 25, 7):{_date_format(path)}}"
         raise ConfigurationError(f"span: {name!r} is not a span of {path}; write e.g. {example}") from None
     return (moment - _EPOCH) // _step(path)
 
@@ -152,8 +151,7 @@ def name_of(path: str, number: int) -> str:
     """Returns the name of a span, which `parse` reads."""
     if "{SPAN}" in path:
         return str(number)
-    moment = _EPOCH + number * _step(path)
-    return moment.strftime("%Y-%m-%dT%H" if "{HH}" in path else "%Y-%m-%d")
+    return f"{_EPOCH + number * _step(path):{_date_format(path)}}"
 
 
 def choose(path: str, window: Window) -> Chosen:
@@ -195,12 +193,9 @@ def find(path: str) -> dict[int, str]:
             for match in map(pattern.fullmatch, files.list_names(folder))
             if match
         ]
-    best: dict[int, tuple[int, str]] = {}
-    for place, values in places:
-        number = _to_number(path, values)
-        if number is not None:
-            best[number] = max(best.get(number, (-1, "")), (int(values.get("VERSION", 0)), place))
-    return {number: place for number, (_, place) in best.items()}
+    places.sort(key=lambda place: int(place[1].get("VERSION", 0)))
+    numbered = [(_to_number(path, values), place) for place, values in places]
+    return {number: place for number, place in numbered if number is not None}  # the last one of each number
 
 
 def _to_regex(part: str) -> "re.Pattern[str]":
@@ -222,6 +217,10 @@ def _to_number(path: str, values: Mapping[str, str]) -> int | None:
         return parse(path, f"{values['YYYY']}-{values['MM']}-{values['DD']}{hour}")
     except ConfigurationError:  # such as 2026-02-30
         return None
+
+
+def _date_format(path: str) -> str:
+    return "%Y-%m-%dT%H" if "{HH}" in path else "%Y-%m-%d"
 
 
 def _step(path: str) -> timedelta:

@@ -22,13 +22,13 @@ from tensorflow_transform.tf_metadata import dataset_metadata, schema_utils
 from tfx_distribute.components.beam import patches
 from tfx_distribute.components.beam.direct_runner import DirectRunner
 
-
-def measure_as_beam(value):
-    """Returns the size, as `statecache` has it before `install`."""
-    functions = (statecache._size_func, statecache._get_referents_func, statecache._filter_func)
-    return objsize.get_deep_size(
-        value, **dict(zip(("get_size_func", "get_referents_func", "filter_func"), functions, strict=True))
-    )
+# As `statecache` has it before `install`.
+measure_as_beam = functools.partial(
+    objsize.get_deep_size,
+    get_size_func=statecache._size_func,
+    get_referents_func=statecache._get_referents_func,
+    filter_func=statecache._filter_func,
+)
 
 
 @pytest.fixture(autouse=True)

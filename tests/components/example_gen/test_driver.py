@@ -3,11 +3,8 @@
 import os
 import shutil
 
-import pyarrow as pa
 import pytest
-import tensorflow as tf
-from ingestion import resolved, rows
-from pyarrow import parquet
+from ingestion import resolved, rows, write_table
 from tfx.proto import range_config_pb2
 
 from tfx_distribute.components import CsvExampleGen
@@ -19,24 +16,12 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 STRANGE = r"a [b]*? {SPAM} \d ü"
 
 
-def write(source: str, file, value: int) -> None:
-    if source == "csv":
-        file.write_text(f"x\n{value}\n")
-    elif source == "parquet":
-        parquet.write_table(pa.table({"x": [value]}), file)
-    else:
-        feature = {"x": tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))}
-        with tf.io.TFRecordWriter(str(file.parent / "new")) as writer:
-            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-        (file.parent / "new").rename(file)
-
-
 @pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
 def test_hidden_files_are_left_out_and_names_are_literal(tmp_path, source):
     folder = tmp_path / STRANGE
     folder.mkdir()
-    write(source, folder / f"{STRANGE}.1", 1)
-    write(source, folder / "plain", 2)
+    write_table(source, folder / "new", [{"x": 1}]).rename(folder / f"{STRANGE}.1")
+    write_table(source, folder / "plain", [{"x": 2}])
     for name in (".DS_Store", ".plain.crc", "_SUCCESS", "_metadata"):
         (folder / name).write_text("not data")
     found = rows(Data(**{source: str(folder)}), tmp_path / "out")

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.runner import create_runner
 from pydantic import ValidationError
 
-from tfx_distribute.pipelines.spec.beam import RUNNERS, Beam, check_local, make_pipeline_args
+from tfx_distribute.pipelines.spec.beam import Beam, check_local, make_pipeline_args
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 DATAFLOW = {"runner": "dataflow", "project": "p", "region": "europe-west4", "temp_location": "gs://b/tmp"}
@@ -109,16 +107,6 @@ def test_steps_in_containers_use_one_process():
     """Their pods have the memory that the user has asked for."""
     assert "--direct_num_workers=1" in make_pipeline_args(Beam(), "team/digits:1")
     assert "--direct_num_workers=0" in make_pipeline_args(Beam(direct_num_workers=0), "team/digits:1")
-
-
-def test_options_are_called_as_beam_calls_them():
-    known = {name for kind in PipelineOptions.__subclasses__() for name in kind([]).get_all_options()}
-    assert {name for row in RUNNERS.values() for name in row.required + row.optional} <= known
-
-
-def test_direct_is_a_runner_that_beam_creates():
-    (word,) = [word for word in make_pipeline_args(Beam()) if word.startswith("--runner=")]
-    assert isinstance(create_runner(word.removeprefix("--runner=")), FnApiRunner)
 
 
 @pytest.mark.parametrize(

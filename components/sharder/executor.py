@@ -36,12 +36,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     ) -> None:
         """Transforms, shuffles, writes and counts examples."""
         self._log_startup(input_dict, output_dict, exec_properties)
-        examples = input_dict[standard_component_specs.EXAMPLES_KEY]
-        if len(examples) > 1:
-            raise ConfigurationError(
-                f"examples: the Sharder takes one artifact, not {len(examples)}; for several spans, set `window` on the "
-                "ExampleGen"
-            )
+        examples = artifact_utils.get_single_instance(input_dict[standard_component_specs.EXAMPLES_KEY])
         sharded = artifact_utils.get_single_instance(output_dict[SHARDED_EXAMPLES])
         work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)
         fileio.makedirs(work_dir)
@@ -56,8 +51,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     fileio.rmtree(options.partial_dir)
         finally:
             fileio.rmtree(work_dir)
-        sharded.split_names = examples[0].split_names
-        sharded.span = examples[0].span
+        sharded.split_names, sharded.span = examples.split_names, examples.span
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
             num_shards = len(split.shards)

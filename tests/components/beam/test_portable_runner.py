@@ -79,11 +79,3 @@ def test_no_job_service(pool):
         for endpoint in (f"localhost:{free_port()}", f"localhost:{silent.getsockname()[1]}"):
             with pytest.raises(ConfigurationError, match=no_answer.format(endpoint)):
                 run(endpoint, options={"job_server_timeout": 2}, **pool)
-
-
-def test_a_failure_keeps_its_words(endpoint, pool):
-    def fail(element: int) -> None:
-        raise ValueError("of the user")
-
-    with pytest.raises(RuntimeError, match="of the user"):
-        run(endpoint, fail, **pool)

@@ -131,28 +131,27 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
     from `module_folder`.
     """
     runner = RUNNERS[beam.runner]
+    arguments = [f"--runner={runner.name}"]
+    values: dict[str, Any] = {name: getattr(beam, name) for name in (*runner.required, *runner.optional)}
+    if beam.runner == "dataflow":
+        values["sdk_container_image"] = beam.sdk_container_image or image
+    else:
+        arguments.append(_NO_PACKAGE)
     if beam.runner == "direct":
-        processes = 1 if beam.direct_num_workers is None and image else beam.direct_num_workers
-        arguments = [f"--runner={runner.name}", _NO_PACKAGE]
+        processes = values.pop("direct_num_workers")
+        if processes is None and image:
+            processes = 1
         if processes is not None:  # else each component's data decide: targets/local/beam_processes.py
             arguments += make_direct_arguments(processes)
-    else:
-        values = beam.model_dump()
-        if beam.runner == "dataflow":
-            values["sdk_container_image"] = beam.sdk_container_image or image
-        else:
-            if beam.environment_type == "DOCKER":
-                values["environment_config"] = beam.environment_config or image
-            if beam.environment_type == "PROCESS":
-                variables = {"PYTHONPATH": str(module_folder)} if module_folder else {}
-                values["environment_config"] = json.dumps({"command": beam.environment_config, "env": variables})
-        names = (*runner.required, *runner.optional)
-        arguments = [f"--runner={runner.name}", *(option for name in names for option in _format_option(name, values[name]))]
-        if beam.runner == "portable":
-            arguments.append(_NO_PACKAGE)
-            if "job_server_timeout" not in beam.options:
-                arguments.append(f"--job_server_timeout={timeouts.BEAM_ANSWER_SECONDS}")
-    return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]
+    if beam.runner == "portable":
+        values["job_server_timeout"] = timeouts.BEAM_ANSWER_SECONDS
+    if beam.environment_type == "DOCKER":
+        values["environment_config"] = beam.environment_config or image
+    if beam.environment_type == "PROCESS":
+        variables = {"PYTHONPATH": str(module_folder)} if module_folder else {}
+        values["environment_config"] = json.dumps({"command": beam.environment_config, "env": variables})
+    values |= beam.options
+    return arguments + [option for name, value in values.items() for option in _format_option(name, value)]
 
 
 def make_direct_arguments(processes: int) -> list[str]:

@@ -39,24 +39,23 @@ NONE = "--sdk_container_image=none"  # keeps TFX from packaging itself for remot
             {**PORTABLE, "environment_type": "EXTERNAL", "environment_config": "localhost:50000"}
             | {"options": {"artifact_endpoint": "prism:8098", "job_server_timeout": 90}},
             [
-                *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=EXTERNAL"),
-                *("--environment_config=localhost:50000", NONE),
-                *("--artifact_endpoint=prism:8098", "--job_server_timeout=90"),
+                *(RUNNER, NONE, "--job_endpoint=prism:8099", "--environment_type=EXTERNAL"),
+                *("--environment_config=localhost:50000", "--job_server_timeout=90", "--artifact_endpoint=prism:8098"),
             ],
         ),
         (
             {**PORTABLE, "environment_type": "PROCESS", "environment_config": "/opt/worker"},
             [
-                *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=PROCESS"),
-                *('--environment_config={"command": "/opt/worker", "env": {}}', NONE, "--job_server_timeout=40"),
+                *(RUNNER, NONE, "--job_endpoint=prism:8099", "--environment_type=PROCESS"),
+                *('--environment_config={"command": "/opt/worker", "env": {}}', "--job_server_timeout=40"),
             ],
         ),
         (
             {**PORTABLE, "environment_type": "DOCKER", "environment_config": "team/digits:1"}
             | {"options": {"extra_packages": ["mine.tar.gz"]}},
             [
-                *(RUNNER, "--job_endpoint=prism:8099", "--environment_type=DOCKER", "--environment_config=team/digits:1"),
-                *(NONE, "--job_server_timeout=40", "--extra_packages=mine.tar.gz"),
+                *(RUNNER, NONE, "--job_endpoint=prism:8099", "--environment_type=DOCKER"),
+                *("--environment_config=team/digits:1", "--job_server_timeout=40", "--extra_packages=mine.tar.gz"),
             ],
         ),
     ],

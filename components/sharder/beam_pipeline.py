@@ -226,7 +226,6 @@ class _Shard:
     num_shards: int
     first: int
     count: int
-    reason: str
 
 
 def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> list[_Shard]:
@@ -241,18 +240,16 @@ def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run
             f"num_shards: {num_shards} shards are asked for, but the split {name!r} has {num_examples} examples; write at "
             f"most {num_examples}"
         )
-    reason = "asked for"
-    if not num_shards:
-        num_shards, reason = shard_plan.num_shards(num_examples, num_bytes, options.num_readers)
+    num_shards = num_shards or shard_plan.num_shards(num_examples, num_bytes, options.num_readers)
     first, shards = 0, []
     for number, count in enumerate(shard_plan.sizes(num_examples, num_shards)):
-        shards.append(_Shard(split, number, num_shards, first, count, reason))
+        shards.append(_Shard(split, number, num_shards, first, count))
         first += count
     return shards
 
 
-def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> tuple[_Shard, ShardEntry]:
-    """Writes a shard; returns it with its entry in the manifest."""
+def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> tuple[int, ShardEntry]:
+    """Writes a shard; returns its split's number, and its entry in the manifest."""
     split_runs = [run for run in runs if run.split == shard.split]
     num_examples = sum(run.num_examples for run in split_runs)
     bytes_per_example = sum(run.num_bytes for run in split_runs) / num_examples + OVERHEAD_BYTES
@@ -273,19 +270,16 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
                 writer.write(example)
     entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, tfrecords.checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
-    return shard, entry
+    return shard.split, entry
 
 
-def _save(written: list[tuple[_Shard, ShardEntry]], options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> None:
+def _save(written: list[tuple[int, ShardEntry]], options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> None:
     """Writes the manifest's entries of all splits."""
     splits = {}
     for number, name in enumerate(options.splits):
-        of_split = sorted(
-            ((shard, entry) for shard, entry in written if shard.split == number), key=lambda pair: pair[1].file
-        )
-        entries = tuple(entry for _, entry in of_split)
+        entries = sorted((entry for split, entry in written if split == number), key=lambda entry: entry.file)
         features = feature_values.merge(run.features for run in runs if run.split == number)
-        splits[name] = SplitEntry(sum(entry.num_examples for entry in entries), of_split[0][0].reason, entries, features)
+        splits[name] = SplitEntry(sum(entry.num_examples for entry in entries), tuple(entries), features)
     with tf.io.gfile.GFile(os.path.join(options.work_dir, _SPLITS_FILE), "wb") as stream:
         stream.write(_SPLITS.dump_json(splits))
 

@@ -54,8 +54,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         sharded.split_names, sharded.span = examples.split_names, examples.span
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
-            num_shards = len(split.shards)
-            logging.info("Split %s: %d examples in %d shards (%s)", name, split.num_examples, num_shards, split.reason)
+            logging.info("Split %s: %d examples in %d shards", name, split.num_examples, len(split.shards))
         _copy_raw_examples(options)
         fingerprint = schemas.fingerprint(options.schema)
         # Written last: output without a manifest is incomplete.

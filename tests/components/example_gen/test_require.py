@@ -70,9 +70,7 @@ def test_a_feature_that_no_example_has(tmp_path, source):
     with pytest.raises(DataError, match="require: none of the 40 examples has a value of 'nothing'; write another feature"):
         rows(Data(**{source: data}, require=["nothing"]), tmp_path / "nothing")
     unknown = (
-        "none of the 40 examples has a value of 'numbr'"
-        if source == "tfrecord"
-        else ".* has no column 'numbr'; it has id"
+        "none of the 40 examples has a value of 'numbr'" if source == "tfrecord" else ".* has no column 'numbr'; it has id"
     )
     with pytest.raises(DataError, match=f"require: {unknown}"):
         rows(Data(**{source: data}, require=["numbr"]), tmp_path / "unknown")

@@ -200,8 +200,6 @@ def test_values_of_numbers_are_in_the_manifest(shard, transform_graph, monkeypat
 def test_number_of_shards_is_chosen(shard):
     made = shard(train=50, held_out=5, num_workers=3)
     assert (len(made.manifest.splits["train"].shards), len(made.manifest.splits["eval"].shards)) == (18, 5)
-    assert "a multiple of 3 reading processes" in made.manifest.splits["train"].reason
-    assert "one for each of 5 examples" in made.manifest.splits["eval"].reason
 
 
 def test_more_shards_than_examples_are_refused(shard, tmp_path):

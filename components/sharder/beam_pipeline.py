@@ -9,13 +9,14 @@ everything in memory that passes between transforms.
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 import tensorflow_transform.beam as tft_beam
 from apache_beam.transforms.window import GlobalWindows
@@ -27,9 +28,9 @@ from tfx_bsl.public import tfxio
 from tfx_distribute.components import example_encoder
 from tfx_distribute.components.beam.parts import MAX_PARTS
 from tfx_distribute.components.example_gen.names import describe_empty_split
-from tfx_distribute.components.sharder import feature_values, sorted_runs
+from tfx_distribute.components.sharder import sorted_runs
 from tfx_distribute.trainer_module.data import read_errors, tfrecords
-from tfx_distribute.trainer_module.data.shard_manifest import ShardEntry, SplitEntry
+from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, first_line
 from tfx_distribute.trainer_module.job import shard_plan
 
@@ -42,6 +43,8 @@ OVERHEAD_BYTES = 100  # memory per example, besides its content
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # parameter -> TensorFlow's name
 _SPLITS_FILE = "splits.json"  # in the work folder: what `_save` has written
 _SPLITS = TypeAdapter(dict[str, SplitEntry])
+
+FeatureSummary = Mapping[str, FeatureValues]
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ class _Sort(beam.DoFn):
         positions, content = _take_positions(batch)
         buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], [], 0))
         examples = example_encoder.encode(content)
-        buffer.summaries.append(feature_values.summarize(content))
+        buffer.summaries.append(summarize_features(content))
         buffer.keys.append(sorted_runs.draw_keys(positions, self._options.seed))
         buffer.examples += examples
         buffer.num_bytes += sum(map(len, examples)) + OVERHEAD_BYTES * len(examples)
@@ -194,7 +197,7 @@ class _Sort(beam.DoFn):
         for split, buffer in self._buffers.items():
             path = os.path.join(self._options.work_dir, f"run-{uuid.uuid4().hex}")
             run = sorted_runs.write(path, split, np.concatenate(buffer.keys), buffer.examples)
-            yield replace(run, features=feature_values.merge(buffer.summaries))
+            yield replace(run, features=merge_features(buffer.summaries))
         self._buffers = {}
 
 
@@ -204,7 +207,7 @@ class _Buffer:
 
     keys: list[sorted_runs.Keys]
     examples: list[bytes]
-    summaries: list[feature_values.Summary]
+    summaries: list[FeatureSummary]
     num_bytes: int
 
 
@@ -278,7 +281,7 @@ def _save(written: list[tuple[int, ShardEntry]], options: ShardingOptions, runs:
     splits = {}
     for number, name in enumerate(options.splits):
         entries = sorted((entry for split, entry in written if split == number), key=lambda entry: entry.file)
-        features = feature_values.merge(run.features for run in runs if run.split == number)
+        features = merge_features(run.features for run in runs if run.split == number)
         splits[name] = SplitEntry(sum(entry.num_examples for entry in entries), tuple(entries), features)
     with tf.io.gfile.GFile(os.path.join(options.work_dir, _SPLITS_FILE), "wb") as stream:
         stream.write(_SPLITS.dump_json(splits))
@@ -288,3 +291,36 @@ def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
     """Returns the manifest's entries, by split, of shards that the pipeline wrote."""
     with tf.io.gfile.GFile(os.path.join(options.work_dir, _SPLITS_FILE), "rb") as stream:
         return _SPLITS.validate_json(stream.read())
+
+
+def summarize_features(batch: pa.RecordBatch) -> dict[str, FeatureValues]:
+    """Returns the values of each numeric feature of a batch, without nested lists."""
+    summary = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_null(column.type) or not pa.types.is_primitive(column.type.value_type):
+            continue
+        values = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+        is_finite = np.isfinite(values)
+        num_not_finite = 0
+        if not is_finite.all():
+            num_not_finite = len(np.unique(pc.list_parent_indices(column).to_numpy()[~is_finite]))
+            values = values[is_finite]
+        low, high = (values.min().item(), values.max().item()) if len(values) else (None, None)
+        summary[name] = FeatureValues(low, high, num_not_finite)
+    return summary
+
+
+def merge_features(summaries: Iterable[FeatureSummary]) -> dict[str, FeatureValues]:
+    """Returns the summary of several batches of examples."""
+    grouped: dict[str, list[FeatureValues]] = {}
+    for summary in summaries:
+        for name, values in summary.items():
+            grouped.setdefault(name, []).append(values)
+    return {
+        name: FeatureValues(
+            min((each.minimum for each in group if each.minimum is not None), default=None),
+            max((each.maximum for each in group if each.maximum is not None), default=None),
+            sum(each.num_not_finite for each in group),
+        )
+        for name, group in grouped.items()
+    }

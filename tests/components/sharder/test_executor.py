@@ -2,12 +2,14 @@
 
 import collections
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from beam_arguments import IN_MEMORY, TWO_PROCESSES
@@ -255,3 +257,27 @@ def test_parts_serve_all_processes():
 )
 def test_processes_of_a_runner(arguments, processes):
     assert beam_parts.num_processes(arguments) == processes
+
+
+def test_examples_with_values_that_are_not_finite_are_counted():
+    """Missing values, text and nested lists are left out."""
+    first = pa.RecordBatch.from_pydict(
+        {
+            "x": pa.array([[1.0, math.nan], None, [-2.0], [math.inf, math.nan]], pa.large_list(pa.float32())),
+            "n": pa.array([[7], [], [2**62], [-3]], pa.list_(pa.int64())),
+            "text": pa.array([[b"a"], [b"b"], None, [b"c"]], pa.large_list(pa.large_binary())),
+            "nested": pa.array([[[1.0]], None, None, None], pa.large_list(pa.large_list(pa.float32()))),
+            "nothing": pa.nulls(4),
+            "empty": pa.array([None, [], [math.nan], None], pa.large_list(pa.float32())),
+        }
+    )
+    one = beam_pipeline.summarize_features(first)
+    assert one == {
+        "x": FeatureValues(-2.0, 1.0, 2),
+        "n": FeatureValues(-3, 2**62, 0),
+        "empty": FeatureValues(None, None, 1),
+    }
+    other = beam_pipeline.summarize_features(
+        pa.RecordBatch.from_pydict({"x": pa.array([[5.0], [-math.inf]], pa.list_(pa.float32()))})
+    )
+    assert beam_pipeline.merge_features([one, other]) == {**one, "x": FeatureValues(-2.0, 5.0, 3)}

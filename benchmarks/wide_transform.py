@@ -70,9 +70,9 @@ def transform(folder: Path, way: str) -> dict[str, Any]:
     import tensorflow as tf
     import tensorflow_transform as tft
 
-    from tfx_distribute.components.beam import caches
+    from tfx_distribute.components.beam import patches
 
-    caches.install()
+    patches.install()
     with tempfile.TemporaryDirectory() as output:
         result = data.transform(folder, Path(output), preprocessing_fn=f"wide_transform.{way}")
         layer = tft.TFTransformOutput(f"{output}/graph")

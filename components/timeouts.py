@@ -56,9 +56,8 @@ TERM_SECONDS = 3.0
 # For peers of a process that leaves to save and end.
 SAVE_SECONDS = 25.0
 
-# For a Beam worker's settings, a job service's connection, and its first answer.
+# For a Beam worker's settings, and for each answer of a job service.
 BEAM_PROVISION_SECONDS = 30.0
-BEAM_CONNECT_SECONDS = 15
 BEAM_ANSWER_SECONDS = 40
 # For Beam's servers and workers on this machine to end.
 BEAM_STOP_SECONDS = 5

@@ -9,8 +9,6 @@ a folder of mode 0700.
 
 import concurrent.futures
 import contextlib
-import contextvars
-import os
 import shutil
 import signal
 import sys
@@ -20,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
-from urllib.parse import quote
 
 import grpc
 from apache_beam import pipeline as pipeline_lib
@@ -33,14 +30,11 @@ from apache_beam.runners.portability.local_job_service import BeamFnLoggingServi
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.worker import data_plane
 from apache_beam.utils import thread_pool_executor
-from google.protobuf import json_format, text_format
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.beam import worker_process
+from tfx_distribute.components.beam import worker
 from tfx_distribute.trainer_module.errors import TfxDistributeError
 
-# Longest folder for a socket. Systems limit socket paths to 104 to 108 bytes.
-_MAX_FOLDER_BYTES = 80
 _SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -67,6 +61,8 @@ class DirectRunner(fn_runner.FnApiRunner):
     each component.
     """
 
+    _on_stage = staticmethod(lambda done, total: None)
+
     def run_pipeline(self, pipeline: pipeline_lib.Pipeline, options: PipelineOptions) -> fn_runner.RunnerResult:
         """Runs the pipeline to its end and passes its options to all workers."""
         encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
@@ -76,48 +72,30 @@ class DirectRunner(fn_runner.FnApiRunner):
 
     def run_stages(self, *arguments: Any) -> fn_runner.RunnerResult:
         """Runs the stages of a pipeline with this module's workers."""
-        _thread_state.uses_own_workers = True
         self._num_stages, self._stages_done = len(arguments[1]), set[str]()
-        try:
+        # Beam offers no other way to replace its workers.
+        with mock.patch.object(fn_runner, "WorkerHandlerManager", _Workers):
             return super().run_stages(*arguments)
-        finally:
-            _thread_state.uses_own_workers = False
 
     def _execute_bundle(self, *arguments: Any) -> Any:
         result = super()._execute_bundle(*arguments)
         self._stages_done.add(arguments[1].stage.name)
-        _stage_listener.get()(len(self._stages_done), self._num_stages)
+        self._on_stage(len(self._stages_done), self._num_stages)
         return result
 
 
-# Called with the number of stages that have run, and of all, of a pipeline of this
-# thread.
-_stage_listener: contextvars.ContextVar[Callable[[int, int], None]] = contextvars.ContextVar(
-    "stage listener", default=lambda done, total: None
-)
-
-
 @contextlib.contextmanager
-def reporting_stages(listener: Callable[[int, int], None]) -> Iterator[None]:
-    """Calls a function whenever a stage of a Beam pipeline has run, within the block.
-
-    It gets the number of stages that have run, and of all stages.
-    """
-    token = _stage_listener.set(listener)
-    try:
-        yield
-    finally:
-        _stage_listener.reset(token)
-
-
-@contextlib.contextmanager
-def as_default() -> Iterator[None]:
+def as_default(on_stage: Callable[[int, int], None] = lambda done, total: None) -> Iterator[None]:
     """Makes this the default runner within the block.
 
-    Pipelines that name Beam's `DirectRunner`, or no runner, use this one.
+    Pipelines that name Beam's `DirectRunner`, or no runner, use this one. `on_stage` is
+    called whenever a stage has run: with their number so far, and that of all stages.
     """
     path = f"{DirectRunner.__module__}.{DirectRunner.__qualname__}"
-    with mock.patch.dict(runner_lib._RUNNER_MAP, {"directrunner": path}):
+    with (
+        mock.patch.dict(runner_lib._RUNNER_MAP, {"directrunner": path}),
+        mock.patch.object(DirectRunner, "_on_stage", staticmethod(on_stage)),
+    ):
         yield
 
 
@@ -162,20 +140,6 @@ class _Workers(worker_handlers.WorkerHandlerManager):
             raise WorkerError(deaths[0])
 
 
-_thread_state = threading.local()
-_BeamWorkers = fn_runner.WorkerHandlerManager
-
-
-def _make_workers(*arguments: Any) -> worker_handlers.WorkerHandlerManager:
-    """Makes our workers if this thread runs our runner, and Beam's own otherwise."""
-    return (_Workers if getattr(_thread_state, "uses_own_workers", False) else _BeamWorkers)(*arguments)
-
-
-# Beam offers no other way to replace its workers. If a later version of Beam drops this
-# name, importing it below fails.
-fn_runner.WorkerHandlerManager = _make_workers
-
-
 class _Services:
     """Beam's services for its workers, on one Unix socket: takes the place of Beam's.
 
@@ -185,9 +149,9 @@ class _Services:
     def __init__(self, workers: _Workers, state: worker_handlers.StateServicer):
         self.control_handler = worker_handlers.BeamFnControlServicer(workers)
         self.data_plane_handler = data_plane.BeamFnDataServicer(worker_handlers.DATA_BUFFER_TIME_LIMIT_MS)
-        is_short = len(os.fsencode(tempfile.gettempdir())) <= _MAX_FOLDER_BYTES
-        self._folder = tempfile.mkdtemp(prefix="beam-", dir=None if is_short else "/tmp")  # noqa: S108 (mode 0700)
-        address = f"unix:{quote(self._folder)}/socket"
+        # Not in the temporary folder: systems limit the paths of sockets to 100 bytes.
+        self._folder = tempfile.mkdtemp(prefix="beam-", dir="/tmp")
+        address = f"unix:{self._folder}/socket"
         self.control_port = self.data_port = self.state_port = self.logging_port = address
         self._server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_SERVER_OPTIONS)
         beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self.control_handler, self._server)
@@ -215,14 +179,9 @@ class _WorkerProcess(worker_handlers.GrpcWorkerHandler):
         return port  # the address of the socket
 
     def start_worker(self) -> None:
-        address = text_format.MessageToString(self.control_api_service_descriptor())
-        settings = {
-            "CONTROL_API_SERVICE_DESCRIPTOR": address,
-            "LOGGING_API_SERVICE_DESCRIPTOR": address,
-            "PIPELINE_OPTIONS": json_format.MessageToJson(self.provision_info.provision_info.pipeline_options),
-            "WORKER_ID": self.worker_id,
-        }
-        self.end = worker_process.start(settings)
+        info = self.provision_info.provision_info
+        info.control_endpoint.url = info.logging_endpoint.url = self._grpc_server.control_port
+        self.end = worker.start(worker.make_environment(self.worker_id, info))
         self._watcher = threading.Thread(target=self._watch, name="beam-worker-watcher", daemon=True)
         self._watcher.start()
 
@@ -250,7 +209,7 @@ class _WorkerProcess(worker_handlers.GrpcWorkerHandler):
     def stop_worker(self) -> None:
         self._watcher.join(timeouts.BEAM_STOP_SECONDS)
         if self._watcher.is_alive():
-            worker_process.server().signal(self.end, signal.SIGKILL)
+            worker.server().signal(self.end, signal.SIGKILL)
             self._watcher.join()
 
     def begin_close(self) -> None:

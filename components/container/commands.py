@@ -18,7 +18,7 @@ from tfx.orchestration.portable import outputs_utils
 from tfx.types import standard_component_specs
 from tfx.utils import import_utils
 
-from tfx_distribute.components.beam import caches, deep_copy, direct_runner
+from tfx_distribute.components.beam import direct_runner, patches
 from tfx_distribute.components.container import BLESSING, NO_ARTIFACT, RESOLVED_INPUT, executor_io, kubeflow_services
 from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN
 from tfx_distribute.components.report import artifact_types
@@ -60,8 +60,7 @@ def execute(
         for name, (artifact, *_) in artifacts.items():
             logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
     logging.info("%s: %s", class_path, properties)
-    caches.install()
-    deep_copy.allow()
+    patches.install()
     autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
     with _temporary_folder(execution) as folder, direct_runner.as_default():
         executor = _create_executor(class_path, folder, list(beam_args))

@@ -6,7 +6,7 @@ examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
 
 Each takes the arguments of TFX's `FileBasedExampleGen`. It makes gzipped TFRecord files
 of tf.Examples, regardless of its output formats. The pattern of a split is `*`, for all
-files that are not hidden, or the name of one file, or for images of one folder.
+files that are not hidden, or the name of one file or folder.
 Spans are in the input base, where TFX has them in the pattern of each split and reads
 one of them:
 
@@ -25,7 +25,7 @@ from tfx.orchestration import data_types
 from tfx.types import standard_component_specs
 
 from tfx_distribute.components.example_gen import driver, executor, spans
-from tfx_distribute.components.example_gen.names import FORMAT, LAST_SPAN, REQUIRE, SCHEMA_FILE, SPANS_HINT, WINDOW
+from tfx_distribute.components.example_gen.names import FORMAT, LAST_SPAN, REQUIRE, SCHEMA_FILE, WINDOW
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -75,7 +75,10 @@ class _DataFilesExampleGen(FileBasedExampleGen):
             self.exec_properties[WINDOW] = spans.Window(window, skip_missing, time_zone=time_zone).to_json()
             self.exec_properties[LAST_SPAN] = span
         if self.exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY):
-            raise ConfigurationError(f"range_config: {SPANS_HINT}")
+            raise ConfigurationError(
+                "range_config: this ExampleGen reads the spans of an input_base such as /data/{YYYY}-{MM}-{DD}; write "
+                "window=7 for the last seven"
+            )
 
 
 class CsvExampleGen(_DataFilesExampleGen):

@@ -7,6 +7,7 @@ accepted, blank lines are skipped. Imports nothing heavy.
 
 import codecs
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from tfx_distribute.components.example_gen.files import open_file
@@ -15,24 +16,44 @@ from tfx_distribute.trainer_module.errors import DataError
 
 # Keeps a quote that is never closed from reading the whole file into memory.
 MAX_CELL_CHARS = 64 << 20
-OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 Row = tuple[int, list[str]]  # the line that a row starts on, from 1, and its cells
 
 
 def read(stream: Iterable[bytes], file: str) -> tuple[list[str], Iterator[Row]]:
     """Returns the column names of a CSV file, and its rows: a cell for each column."""
-    rows = _rows(stream, file, 1)
+    rows = read_rows(stream, file)
     line, columns = next(rows, (0, []))
     if not columns:
         raise DataError(f"{file} is empty; write a header line with the names of the columns")
     _check_header(columns, f"{file}, line {line}")
-    return columns, _check_widths(rows, len(columns), file)
+    return columns, rows
 
 
-def read_rows(stream: Iterable[bytes], file: str, first_line: int, width: int) -> Iterator[Row]:
-    """Reads rows of `width` cells from the lines of a file from `first_line` on."""
-    return _check_widths(_rows(stream, file, first_line), width, file)
+def read_rows(stream: Iterable[bytes], file: str, first_line: int = 1, width: int | None = None) -> Iterator[Row]:
+    """Reads rows from the lines of a file from `first_line` on.
+
+    Each has `width` cells, by default as many as the first one, which is the header.
+    """
+    csv.field_size_limit(MAX_CELL_CHARS)
+    reader = csv.reader(_text(stream, file, first_line), strict=True)
+    while True:
+        line = reader.line_num + first_line
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(f"cannot read {file} as CSV: line {line}: {error}") from error
+        if not cells:
+            continue
+        width = width or len(cells)
+        if len(cells) != width:
+            raise DataError(
+                f"{file}, line {line}: the number of cells is {len(cells)}, but the header names {width} columns; quote "
+                "cells that contain commas"
+            )
+        yield line, cells
 
 
 def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
@@ -60,21 +81,6 @@ def list_columns(files: Sequence[str], may_differ: bool = False) -> list[str]:
     return first
 
 
-def _rows(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[Row]:
-    csv.field_size_limit(MAX_CELL_CHARS)
-    reader = csv.reader(_text(stream, file, first_line), strict=True)
-    while True:
-        line = reader.line_num + first_line
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise DataError(f"cannot read {file} as CSV: line {line}: {error}") from error
-        if cells:
-            yield line, cells
-
-
 def _text(stream: Iterable[bytes], file: str, first_line: int) -> Iterator[str]:
     for number, line in enumerate(stream, first_line):
         if number == 1:
@@ -96,17 +102,5 @@ def _check_header(columns: Sequence[str], place: str) -> None:
             )
         if name in columns[: number - 1]:
             raise DataError(f"{place}: two columns are called {name!r}; rename or remove one")
-    if len(columns) == 1:
-        for delimiter, description in OTHER_DELIMITERS.items():
-            if delimiter in columns[0]:
-                raise DataError(f"{place}: the columns are separated by {description}; separate them by commas")
-
-
-def _check_widths(rows: Iterator[Row], width: int, file: str) -> Iterator[Row]:
-    for line, cells in rows:
-        if len(cells) != width:
-            raise DataError(
-                f"{file}, line {line}: the number of cells is {len(cells)}, but the header names {width} columns; quote "
-                "cells that contain commas"
-            )
-        yield line, cells
+    if len(columns) == 1 and (delimiter := re.search(r"[;\t|]", columns[0])):
+        raise DataError(f"{place}: the columns are separated by {delimiter[0]!r}; separate them by commas")

@@ -20,7 +20,6 @@ import apache_beam as beam
 import pyarrow as pa
 import tensorflow as tf
 from absl import logging
-from tfx import types
 from tfx.components.example_gen import utils
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
@@ -30,10 +29,19 @@ from tfx.utils import proto_utils
 
 from tfx_distribute.components import example_encoder
 from tfx_distribute.components.beam import parts as beam_parts
-from tfx_distribute.components.example_gen import csv_columns, formats, require, spans
-from tfx_distribute.components.example_gen.data_files import choose_spans, read_column_types
+from tfx_distribute.components.example_gen import csv_columns, formats, images, parquet_columns, records, require, spans
+from tfx_distribute.components.example_gen.driver import choose_spans, read_column_types
 from tfx_distribute.components.example_gen.names import FORMAT, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
 from tfx_distribute.trainer_module.errors import DataError
+
+# Format -> what reads every so-many-th piece of a file, starting with one of them: as
+# record batches, or lists of tf.Examples.
+_READERS: Mapping[str, Any] = {
+    "csv": csv_columns.read,
+    "parquet": parquet_columns.read,
+    "tfrecord": records.read,
+    "images": images.read,
+}
 
 # How finely files are divided, so that all processes have work until the end.
 PARTS_PER_PROCESS, MAX_BINS_PER_PROCESS = 2, 16
@@ -53,7 +61,6 @@ class _Part:
 class _Splits:
     """Splits to write."""
 
-    names: Sequence[str]
     folders: Sequence[str]
     partial: str  # folder for files that are not complete
     ends: Sequence[int] = (1,)  # each split's share of the examples, added to those before it
@@ -93,25 +100,20 @@ def make_parts(files: Sequence[str], processes: int) -> list[_Part]:
     ]
 
 
-def _write(
-    part: _Part, splits: _Splits, required: Sequence[str], data_format: formats.Format, *types: Any
-) -> require.Counts:
+def _write(part: _Part, splits: _Splits, required: Sequence[str], data_format: str, *types: Any) -> require.Counts:
     """Writes the examples of a part as one file in each split, and counts them."""
-    counts, kept = require.Counts(), [0] * len(splits.names)
+    counts = require.Counts()
     # Written elsewhere first: a failed attempt leaves nothing that looks like examples.
     partial = [os.path.join(splits.partial, uuid.uuid4().hex) for _ in splits.folders]
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(tf.io.TFRecordWriter(file, "GZIP")) for file in partial]
         for file in part.files:
-            for batch in data_format.read(file, part.number, part.num_parts, *types):
+            for batch in _READERS[data_format](file, part.number, part.num_parts, *types):
                 batch = require.select(batch, required, counts)
                 for example in example_encoder.encode(batch) if isinstance(batch, pa.RecordBatch) else batch:
-                    split = splits.assign(example)
-                    writers[split].write(example)
-                    kept[split] += 1
+                    writers[splits.assign(example)].write(example)
     for file, folder in zip(partial, splits.folders, strict=True):
         tf.io.gfile.rename(file, os.path.join(folder, part.name), overwrite=True)
-    counts.kept.update(dict(zip(splits.names, kept, strict=True)))
     return counts
 
 
@@ -150,10 +152,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         partial = os.path.join(examples.uri, ".partial")
         for folder in (*folders, partial):
             tf.io.gfile.makedirs(folder)
-        splits = [_Splits((name,), (folder,), partial) for name, folder in zip(names, folders, strict=True)]
+        splits = [_Splits((folder,), partial) for folder in folders]
         if config := output.split_config.splits:  # of a single input
             ends = tuple(itertools.accumulate(split.hash_buckets for split in config))
-            splits = [_Splits(tuple(names), tuple(folders), partial, ends, output.split_config.partition_feature_name)]
+            splits = [_Splits(tuple(folders), partial, ends, output.split_config.partition_feature_name)]
         processes = beam_parts.num_processes(self._beam_pipeline_args or [])
         counts, counts_file = [], os.path.join(partial, "counts.json")
         with self._make_beam_pipeline() as pipeline:
@@ -162,19 +164,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 parts |= f"Spread{number}" >> beam.Reshuffle()
                 schema = read_column_types(exec_properties)
                 types = [_infer_types(parts, number, schema)] if exec_properties[FORMAT] == "csv" else []
-                written = beam.Map(_write, splits[number], required, data_format, *types)
+                written = beam.Map(_write, splits[number], required, exec_properties[FORMAT], *types)
                 counts.append(parts | f"Write{number}" >> written)
             if required:
                 _ = counts | beam.Flatten() | beam.combiners.ToList() | beam.Map(require.save, counts_file)
-        if required:
-            _record(require.load(counts_file), examples)
+        if required and (left_out := require.load(counts_file).describe()):
+            examples.set_string_custom_property(LEFT_OUT, left_out)
+            logging.info("left out %s", left_out)
         if tf.io.gfile.exists(partial):  # in object storage, folders end with their last file
             tf.io.gfile.rmtree(partial)
-
-
-def _record(counts: require.Counts, examples: types.Artifact) -> None:
-    """Records how many examples were left out, or raises a DataError for too many."""
-    counts.check()
-    if counts.left_out:
-        examples.set_string_custom_property(LEFT_OUT, counts.describe())
-        logging.info("left out %s", counts.describe())

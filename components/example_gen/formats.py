@@ -1,57 +1,41 @@
 """Describes the formats of data: which files are read, and which columns they have.
 
-Readers are imported when they are needed, so that `validate` can use this.
+What needs pyarrow is imported when it is needed, so that `validate` can use this.
 """
 
-import importlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tfx_distribute.components.example_gen import csv_rows, files, image_files, spans
-from tfx_distribute.components.example_gen.names import ALL_FILES, SPANS_HINT, is_data_file
+from tfx_distribute.components.example_gen import csv_rows, files
+from tfx_distribute.components.example_gen.names import ALL_FILES, is_data_file
 from tfx_distribute.trainer_module.errors import DataError
 
-# Logs of tables. Files that a log has dropped stay in the table's folder, with rows
-# that were deleted or overwritten.
-_TABLE_LOGS = {
-    "_delta_log": "a Delta table",
-    ".hoodie": "a Hudi table",
-    "_spark_metadata": "the output of a Spark streaming query",
-}
+# Logs of tables of Delta, Hudi and Spark's streaming queries. Files that a log has
+# dropped stay in the table's folder, with rows that were deleted or overwritten.
+_TABLE_LOGS = {"_delta_log", ".hoodie", "_spark_metadata"}
 
 
 class Format:
-    """A format of data files; this class itself is TFRecord.
-
-    Attributes:
-      reader: Module of this package whose `read` is called.
-    """
-
-    reader = "records"
+    """A format of data files; this class itself is TFRecord."""
 
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         """Returns what is divided among processes: the data files of a split, sorted.
 
         `path` is a file or a folder. `pattern` is `*` for all data files of the folder;
-        anything else is the name of one file, taken literally.
+        anything else is the name of one file or folder in it, taken literally.
         """
         if pattern != ALL_FILES:
-            file = os.path.join(path, pattern)
-            if not files.exists(file) or files.is_folder(file):
-                hint = f"; {SPANS_HINT}" if spans.has_fields(pattern) else ""
-                raise DataError(f"{file} is not a file, or is not there{hint}")
-            return [file]
+            path = os.path.join(path, pattern)
         if not files.is_folder(path):
             if not files.exists(path):
                 raise DataError(f"{path} does not exist")
             return [path]
         names = files.list_names(path)
-        for log in sorted(_TABLE_LOGS.keys() & {*names}):
+        for log in _TABLE_LOGS & {*names}:
             raise DataError(
-                f"{path} is {_TABLE_LOGS[log]}: its log in {log} says which files and rows count; export it to a folder of "
-                "plain files, and name that folder"
+                f"{path} is a table whose log in {log} says which files and rows count; export it to a folder of plain "
+                "files, and name that folder"
             )
         found = [os.path.join(path, name) for name in sorted(names) if is_data_file(name)]
         if not found:
@@ -73,26 +57,13 @@ class Format:
         """
         return None
 
-    def read(self, file: str, number: int, num_parts: int, *types: Any) -> Iterator[Any]:
-        """Reads every `num_parts`-th piece of a file, starting with piece `number`.
-
-        Yields record batches, or lists of tf.Examples. `types` are those of the cells,
-        see `csv_columns`.
-        """
-        module = importlib.import_module(f"tfx_distribute.components.example_gen.{self.reader}")
-        yield from module.read(file, number, num_parts, *types)
-
 
 class _Csv(Format):
-    reader = "csv_columns"
-
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         return _in_all([csv_rows.list_columns(listed, may_differ) for listed in splits])
 
 
 class _Parquet(Format):
-    reader = "parquet_columns"
-
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
         from tfx_distribute.components.example_gen import parquet_columns
 
@@ -102,17 +73,19 @@ class _Parquet(Format):
 class _Images(Format):
     """Folders of images: `list_files` returns the folder of a split."""
 
-    reader = "images"
-
     def list_files(self, path: str, pattern: str = ALL_FILES) -> list[str]:
         return [path if pattern == ALL_FILES else os.path.join(path, pattern)]
 
     def contents(self, path: str, pattern: str) -> Sequence[tuple[str, str]]:
+        from tfx_distribute.components.example_gen import images
+
         (folder,) = self.list_files(path, pattern)
-        return [(os.path.join(folder, file), file) for file in image_files.list_files(folder)]
+        return [(os.path.join(folder, file), file) for file in images.list_files(folder)]
 
     def columns(self, splits: Sequence[Sequence[str]], may_differ: bool = False) -> Sequence[str]:
-        return _in_all([image_files.check(folder) for folder in itertools.chain(*splits)])
+        from tfx_distribute.components.example_gen import images
+
+        return _in_all([images.check(folder) for folder in itertools.chain(*splits)])
 
 
 def _in_all(columns: Sequence[Sequence[str]]) -> list[str]:

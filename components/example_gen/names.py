@@ -18,10 +18,6 @@ SPANS = "spans"  # property of examples: the spans that were read, as text
 NEWEST_SPAN = "newest_span"  # property of examples: the last of these
 _SHOWN = {SPANS: "spans", LEFT_OUT: "left out"}
 
-SPANS_HINT = (
-    "this ExampleGen reads the spans of an input_base such as /data/{YYYY}-{MM}-{DD}; write window=7 for the last seven"
-)
-
 BEYOND_FLOAT32 = "is beyond the range of float32, which a tf.Example holds; scale the column"
 
 

@@ -1,19 +1,33 @@
 """Reads TFRecord files of tf.Examples, which are copied as they are."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from tfx_distribute.components.example_gen.data_files import to_batches
 from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.errors import DataError
+
+_BATCH_BYTES = 4 << 20
 
 
 def read(file: str, number: int, num_parts: int) -> Iterator[list[bytes]]:
     """Reads every `num_parts`-th record of a TFRecord file, in batches."""
     return to_batches(itertools.islice(_scan(file), number, None, num_parts))
+
+
+def to_batches(contents: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yields lists of contents, each of a few MiB or of one that is larger."""
+    batch, size = [], 0
+    for content in contents:
+        batch.append(content)
+        size += len(content)
+        if size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _scan(file: str) -> Iterator[bytes]:

@@ -23,32 +23,23 @@ class Counts:
     """Counts the examples of some data.
 
     Attributes:
-      kept: Split -> its examples.
       without: Required feature -> examples without a value of it.
     """
 
-    kept: Counter[str] = field(default_factory=Counter)
+    total: int = 0
     left_out: int = 0
     without: Counter[str] = field(default_factory=Counter)
 
     def describe(self) -> str:
-        """Describes in one line what was left out."""
-        total = self.left_out + self.kept.total()
-        features = ", ".join(f"{name} ({count:,})" for name, count in self.without.items() if count)
-        return f"{self.left_out:,} of {total:,} examples without a value of {features}"
+        """Describes in one line what was left out; empty for nothing.
 
-    def check(self) -> None:
-        """Raises a DataError if a split has no examples left, or all lack a feature."""
-        total = self.left_out + self.kept.total()
+        Raises a DataError if all examples lack a feature.
+        """
         for name, count in self.without.items():
-            if count and count == total:
-                raise DataError(f"require: none of the {total:,} examples has a value of {name!r}; write another feature")
-        empty = [split for split, count in self.kept.items() if not count]
-        if self.left_out and empty:
-            raise DataError(
-                f"require: the split {empty[0]!r} is empty, since {self.describe()} were left out; require fewer features, "
-                "or give the split a larger share of the data"
-            )
+            if count and count == self.total:
+                raise DataError(f"require: none of the {count:,} examples has a value of {name!r}; write another feature")
+        features = ", ".join(f"{name} ({count:,})" for name, count in self.without.items() if count)
+        return features and f"{self.left_out:,} of {self.total:,} examples without a value of {features}"
 
 
 def select(batch: Batch, names: Sequence[str], counts: Counts) -> Batch:
@@ -61,6 +52,7 @@ def select(batch: Batch, names: Sequence[str], counts: Counts) -> Batch:
     columns = batch if isinstance(batch, pa.RecordBatch) else ExamplesToRecordBatchDecoder().DecodeBatch(batch)
     present = [_has_values(columns, name) for name in names]
     is_kept = np.logical_and.reduce(present)
+    counts.total += len(is_kept)
     counts.left_out += int(np.count_nonzero(~is_kept))
     for name, is_present in zip(names, present, strict=True):
         counts.without[name] += int(np.count_nonzero(~is_present))
@@ -88,7 +80,7 @@ def load(file: str) -> Counts:
     counts = Counts()
     with tf.io.gfile.GFile(file) as stream:
         for part in json.loads(stream.read()):
-            counts.kept.update(part["kept"])
+            counts.total += part["total"]
             counts.left_out += part["left_out"]
             counts.without.update(part["without"])
     return counts

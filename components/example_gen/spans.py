@@ -22,9 +22,9 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 SCHEDULED = "scheduled"
 """Name of the last span that had ended at the scheduled time of a run."""
 
-_FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)(?::(\d+))?\}")
+_FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)\}")
 _SPANS = (["DD", "MM", "YYYY"], ["DD", "HH", "MM", "YYYY"], ["SPAN"])
-_DIGITS = {"YYYY": "4", "MM": "2", "DD": "2", "HH": "2"}
+_DIGITS = {"YYYY": "[0-9]{4}", "MM": "[0-9]{2}", "DD": "[0-9]{2}", "HH": "[0-9]{2}"}  # of others: any number
 _EPOCH = datetime(1970, 1, 1)
 _SHOWN = 5
 
@@ -94,13 +94,11 @@ def before_fields(path: str) -> str:
 
 def check_pattern(path: str) -> None:
     """Raises a ConfigurationError if the fields of a path do not identify a span."""
-    fields = [(match[1], match[2]) for match in _FIELD.finditer(path)]
-    names = [name for name, _ in fields if name != "VERSION"]
-    has_width = any(width and name in _DIGITS for name, width in fields)
-    if sorted(names) not in _SPANS or has_width or len(fields) - len(names) > 1:
+    fields = sorted(_FIELD.findall(path))
+    if fields not in _SPANS and fields not in [sorted([*names, "VERSION"]) for names in _SPANS]:
         raise ConfigurationError(
-            f"{path}: its fields are not a span; write {{YYYY}}, {{MM}} and {{DD}}, each once and without a width, "
-            "and {HH} for hours; or {SPAN} for a number; and {VERSION} once at most"
+            f"{path}: its fields are not a span; write {{YYYY}}, {{MM}} and {{DD}}, each once, and {{HH}} for hours; or "
+            "{SPAN} for a number; and {VERSION} once at most"
         )
 
 
@@ -110,15 +108,14 @@ def parse(path: str, name: str) -> int:
     Raises a ConfigurationError if `name`, such as `2026-11-25`, or `42` for `{SPAN}`,
     is not a span of this pattern.
     """
-    if "{SPAN" in path:
+    if "{SPAN}" in path:
         if name.isascii() and name.isdigit():
             return int(name)
         raise ConfigurationError(f"span: {name!r} is not a span of {path}; write a number")
-    text = name if "{HH}" in path else f"{name}T00"
     try:
-        moment = datetime.strptime(text, "%Y-%m-%dT%H")
+        moment = datetime.strptime(name, _date_format(path))
     except ValueError:
-        example = "2026-11-25T07" if "{HH}" in path else "2026-11-25"
+        example = f"{datetime(2026, 11, 25, 7):{_date_format(path)}}"
         raise ConfigurationError(f"span: {name!r} is not a span of {path}; write e.g. {example}") from None
     return (moment - _EPOCH) // _step(path)
 
@@ -135,7 +132,7 @@ def parse_last(path: str, window: Window) -> int | None:
     """Returns the number of a window's last span; None for the newest."""
     if window.last != SCHEDULED:
         return parse(path, window.last) if window.last else None
-    if "{SPAN" in path:
+    if "{SPAN}" in path:
         raise ConfigurationError(f"span: {SCHEDULED!r} needs a path with a date, and {path} has {{SPAN}}; write a number")
     moment = datetime.now(timezone.utc)
     if window.scheduled_at is not None:
@@ -152,10 +149,9 @@ def parse_last(path: str, window: Window) -> int | None:
 
 def name_of(path: str, number: int) -> str:
     """Returns the name of a span, which `parse` reads."""
-    if "{SPAN" in path:
+    if "{SPAN}" in path:
         return str(number)
-    moment = _EPOCH + number * _step(path)
-    return moment.strftime("%Y-%m-%dT%H" if "{HH}" in path else "%Y-%m-%d")
+    return f"{_EPOCH + number * _step(path):{_date_format(path)}}"
 
 
 def choose(path: str, window: Window) -> Chosen:
@@ -197,20 +193,16 @@ def find(path: str) -> dict[int, str]:
             for match in map(pattern.fullmatch, files.list_names(folder))
             if match
         ]
-    best: dict[int, tuple[int, str]] = {}
-    for place, values in places:
-        number = _to_number(path, values)
-        if number is not None:
-            best[number] = max(best.get(number, (-1, "")), (int(values.get("VERSION", 0)), place))
-    return {number: place for number, (_, place) in best.items()}
+    places.sort(key=lambda place: int(place[1].get("VERSION", 0)))
+    numbered = [(_to_number(path, values), place) for place, values in places]
+    return {number: place for number, place in numbered if number is not None}  # the last one of each number
 
 
 def _to_regex(part: str) -> "re.Pattern[str]":
     """Returns what matches the names of one part of a path."""
     pieces, end = [], 0
     for match in _FIELD.finditer(part):
-        count = match[2] or _DIGITS.get(match[1])
-        digits = f"[0-9]{{{count}}}" if count else "[0-9]+"
+        digits = _DIGITS.get(match[1], "[0-9]+")
         pieces += [re.escape(part[end : match.start()]), f"(?P<{match[1]}>{digits})"]
         end = match.end()
     return re.compile("".join([*pieces, re.escape(part[end:])]))
@@ -225,6 +217,10 @@ def _to_number(path: str, values: Mapping[str, str]) -> int | None:
         return parse(path, f"{values['YYYY']}-{values['MM']}-{values['DD']}{hour}")
     except ConfigurationError:  # such as 2026-02-30
         return None
+
+
+def _date_format(path: str) -> str:
+    return "%Y-%m-%dT%H" if "{HH}" in path else "%Y-%m-%d"
 
 
 def _step(path: str) -> timedelta:

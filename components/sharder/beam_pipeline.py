@@ -7,19 +7,20 @@ examples. Memory therefore stays bounded on every runner; the direct runner keep
 everything in memory that passes between transforms.
 """
 
-import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 import tensorflow_transform.beam as tft_beam
 from apache_beam.transforms.window import GlobalWindows
+from pydantic import TypeAdapter
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder  # TFX's Transform uses it, too
 from tfx_bsl.public import tfxio
@@ -27,7 +28,7 @@ from tfx_bsl.public import tfxio
 from tfx_distribute.components import example_encoder
 from tfx_distribute.components.beam.parts import MAX_PARTS
 from tfx_distribute.components.example_gen.names import describe_empty_split
-from tfx_distribute.components.sharder import feature_values, sorted_runs
+from tfx_distribute.components.sharder import sorted_runs
 from tfx_distribute.trainer_module.data import read_errors, tfrecords
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues, ShardEntry, SplitEntry
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, first_line
@@ -40,8 +41,10 @@ SAMPLED_RECORDS = 100
 RUN_BYTES = 64 << 20  # size of the examples that are sorted in memory
 OVERHEAD_BYTES = 100  # memory per example, besides its content
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}  # parameter -> TensorFlow's name
-_SHARDS = "shards.json"  # file in the work folder: what `_write_shard` has returned
-WRONG_NUMBER_OF_EXAMPLES = "preprocessing_fn: must return as many examples as it is given"
+_SPLITS_FILE = "splits.json"  # in the work folder: what `_save` has written
+_SPLITS = TypeAdapter(dict[str, SplitEntry])
+
+FeatureSummary = Mapping[str, FeatureValues]
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def build(pipeline: beam.Pipeline, options: ShardingOptions, processes: int) -> 
         | "SpreadShards" >> beam.Reshuffle()
         | "WriteShards" >> beam.Map(_write_shard, options, runs)
         | "List" >> beam.combiners.ToList()
-        | "Save" >> beam.Map(_save, options)
+        | "Save" >> beam.Map(_save, options, runs)
     )
 
 
@@ -176,11 +179,10 @@ class _Sort(beam.DoFn):
         self._buffers: dict[int, _Buffer] = {}
 
     def process(self, batch: pa.RecordBatch) -> Iterator[sorted_runs.Run]:
-        positions = _positions(batch)
+        positions, content = _take_positions(batch)
         buffer = self._buffers.setdefault(sorted_runs.split_number(positions), _Buffer([], [], [], 0))
-        content = _without_positions(batch)
         examples = example_encoder.encode(content)
-        buffer.summaries.append(feature_values.summarize(content))
+        buffer.summaries.append(summarize_features(content))
         buffer.keys.append(sorted_runs.draw_keys(positions, self._options.seed))
         buffer.examples += examples
         buffer.num_bytes += sum(map(len, examples)) + OVERHEAD_BYTES * len(examples)
@@ -195,7 +197,7 @@ class _Sort(beam.DoFn):
         for split, buffer in self._buffers.items():
             path = os.path.join(self._options.work_dir, f"run-{uuid.uuid4().hex}")
             run = sorted_runs.write(path, split, np.concatenate(buffer.keys), buffer.examples)
-            yield replace(run, features=feature_values.merge(buffer.summaries))
+            yield replace(run, features=merge_features(buffer.summaries))
         self._buffers = {}
 
 
@@ -205,20 +207,17 @@ class _Buffer:
 
     keys: list[sorted_runs.Keys]
     examples: list[bytes]
-    summaries: list[feature_values.Summary]
+    summaries: list[FeatureSummary]
     num_bytes: int
 
 
-def _positions(batch: pa.RecordBatch) -> sorted_runs.Positions:
-    index = batch.schema.get_field_index(POSITION)
-    if index < 0:
-        raise ConfigurationError(WRONG_NUMBER_OF_EXAMPLES)
-    return batch.column(index).flatten().to_numpy()
-
-
-def _without_positions(batch: pa.RecordBatch) -> pa.RecordBatch:
-    names = [name for name in batch.schema.names if name != POSITION]
-    return pa.RecordBatch.from_arrays([batch.column(batch.schema.get_field_index(name)) for name in names], names)
+def _take_positions(batch: pa.RecordBatch) -> tuple[sorted_runs.Positions, pa.RecordBatch]:
+    """Returns the column of positions, and the others."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if POSITION not in columns:
+        raise ConfigurationError("preprocessing_fn: must return as many examples as it is given")
+    positions = columns.pop(POSITION).flatten().to_numpy()
+    return positions, pa.RecordBatch.from_arrays([*columns.values()], [*columns])
 
 
 @dataclass(frozen=True)
@@ -230,13 +229,12 @@ class _Shard:
     num_shards: int
     first: int
     count: int
-    reason: str
 
 
 def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> list[_Shard]:
     """Divides a split into shards; refuses one with too few examples."""
     split_runs = [run for run in runs if run.split == split]
-    num_examples, num_bytes = sum(int(run.counts.sum()) for run in split_runs), sum(run.num_bytes for run in split_runs)
+    num_examples, num_bytes = sum(run.num_examples for run in split_runs), sum(run.num_bytes for run in split_runs)
     name, num_shards = options.splits[split], options.num_shards
     if not num_examples:
         raise ConfigurationError(describe_empty_split(name))
@@ -245,24 +243,22 @@ def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run
             f"num_shards: {num_shards} shards are asked for, but the split {name!r} has {num_examples} examples; write at "
             f"most {num_examples}"
         )
-    reason = "asked for"
-    if not num_shards:
-        num_shards, reason = shard_plan.num_shards(num_examples, num_bytes, options.num_readers)
+    num_shards = num_shards or shard_plan.num_shards(num_examples, num_bytes, options.num_readers)
     first, shards = 0, []
     for number, count in enumerate(shard_plan.sizes(num_examples, num_shards)):
-        shards.append(_Shard(split, number, num_shards, first, count, reason))
+        shards.append(_Shard(split, number, num_shards, first, count))
         first += count
     return shards
 
 
-def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> dict[str, Any]:
-    """Writes a shard; returns its part of the manifest."""
+def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> tuple[int, ShardEntry]:
+    """Writes a shard; returns its split's number, and its entry in the manifest."""
     split_runs = [run for run in runs if run.split == shard.split]
-    num_examples = sum(int(run.counts.sum()) for run in split_runs)
+    num_examples = sum(run.num_examples for run in split_runs)
     bytes_per_example = sum(run.num_bytes for run in split_runs) / num_examples + OVERHEAD_BYTES
-    name = options.splits[shard.split]
+    folder = f"Split-{options.splits[shard.split]}"
     extension = ".gz" if options.compression == "gzip" else ""
-    file = os.path.join(f"Split-{name}", f"examples-{shard.number:05d}-of-{shard.num_shards:05d}.tfrecord{extension}")
+    file = os.path.join(folder, f"examples-{shard.number:05d}-of-{shard.num_shards:05d}.tfrecord{extension}")
     path = os.path.join(options.output, file)
     tf.io.gfile.makedirs(os.path.dirname(path))
     # Written elsewhere first: a failed attempt leaves nothing that looks like a shard.
@@ -277,28 +273,54 @@ def _write_shard(shard: _Shard, options: ShardingOptions, runs: Iterable[sorted_
                 writer.write(example)
     entry = ShardEntry(file, shard.count, tf.io.gfile.stat(partial).length, tfrecords.checksum(partial))
     tf.io.gfile.rename(partial, path, overwrite=True)
-    features = feature_values.merge(run.features for run in split_runs) if shard.number == 0 else {}
-    return {
-        "split": name,
-        "entry": asdict(entry),
-        "reason": shard.reason,
-        "features": {feature: asdict(values) for feature, values in features.items()},
-    }
+    return shard.split, entry
 
 
-def _save(documents: list[dict[str, Any]], options: ShardingOptions) -> None:
-    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS), "w") as stream:
-        stream.write(json.dumps(documents))
+def _save(written: list[tuple[int, ShardEntry]], options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> None:
+    """Writes the manifest's entries of all splits."""
+    splits = {}
+    for number, name in enumerate(options.splits):
+        entries = sorted((entry for split, entry in written if split == number), key=lambda entry: entry.file)
+        features = merge_features(run.features for run in runs if run.split == number)
+        splits[name] = SplitEntry(sum(entry.num_examples for entry in entries), tuple(entries), features)
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SPLITS_FILE), "wb") as stream:
+        stream.write(_SPLITS.dump_json(splits))
 
 
 def collect(options: ShardingOptions) -> dict[str, SplitEntry]:
-    """Collects the manifest's entries, by split, of shards that the pipeline wrote."""
-    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SHARDS)) as stream:
-        documents = sorted(json.loads(stream.read()), key=lambda document: document["entry"]["file"])
-    splits = {}
-    for name in options.splits:
-        of_split = [document for document in documents if document["split"] == name]
-        shards = tuple(ShardEntry(**document["entry"]) for document in of_split)
-        features = {feature: FeatureValues(**values) for feature, values in of_split[0]["features"].items()}
-        splits[name] = SplitEntry(sum(shard.num_examples for shard in shards), of_split[0]["reason"], shards, features)
-    return splits
+    """Returns the manifest's entries, by split, of shards that the pipeline wrote."""
+    with tf.io.gfile.GFile(os.path.join(options.work_dir, _SPLITS_FILE), "rb") as stream:
+        return _SPLITS.validate_json(stream.read())
+
+
+def summarize_features(batch: pa.RecordBatch) -> dict[str, FeatureValues]:
+    """Returns the values of each numeric feature of a batch, without nested lists."""
+    summary = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_null(column.type) or not pa.types.is_primitive(column.type.value_type):
+            continue
+        values = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+        is_finite = np.isfinite(values)
+        num_not_finite = 0
+        if not is_finite.all():
+            num_not_finite = len(np.unique(pc.list_parent_indices(column).to_numpy()[~is_finite]))
+            values = values[is_finite]
+        low, high = (values.min().item(), values.max().item()) if len(values) else (None, None)
+        summary[name] = FeatureValues(low, high, num_not_finite)
+    return summary
+
+
+def merge_features(summaries: Iterable[FeatureSummary]) -> dict[str, FeatureValues]:
+    """Returns the summary of several batches of examples."""
+    grouped: dict[str, list[FeatureValues]] = {}
+    for summary in summaries:
+        for name, values in summary.items():
+            grouped.setdefault(name, []).append(values)
+    return {
+        name: FeatureValues(
+            min((each.minimum for each in group if each.minimum is not None), default=None),
+            max((each.maximum for each in group if each.maximum is not None), default=None),
+            sum(each.num_not_finite for each in group),
+        )
+        for name, group in grouped.items()
+    }

@@ -100,9 +100,6 @@ class Sharder(base_beam_component.BaseBeamComponent):
             raise ConfigurationError("Sharder: exactly one of transform_graph and schema must be supplied")
         if isinstance(compression, str) and compression not in COMPRESSIONS:
             raise ConfigurationError(f"compression: {compression!r} is not known; choose one of {', '.join(COMPRESSIONS)}")
-        for name, value, minimum in (("num_shards", num_shards, 0), ("num_workers", num_workers, 1), ("seed", seed, 0)):
-            if isinstance(value, int) and value < minimum:
-                raise ConfigurationError(f"{name}: {value} is too small; write {minimum} or more")
         super().__init__(
             spec=SharderSpec(
                 examples=examples,

@@ -8,7 +8,6 @@ import tensorflow as tf
 import tensorflow_transform as tft
 from absl import logging
 from tfx import types
-from tfx.components.example_gen import utils
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.dsl.io import fileio
@@ -37,12 +36,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     ) -> None:
         """Transforms, shuffles, writes and counts examples."""
         self._log_startup(input_dict, output_dict, exec_properties)
-        examples = input_dict[standard_component_specs.EXAMPLES_KEY]
-        if len(examples) > 1:
-            raise ConfigurationError(
-                f"examples: the Sharder takes one artifact, not {len(examples)}; for several spans, set `window` on the "
-                "ExampleGen"
-            )
+        examples = artifact_utils.get_single_instance(input_dict[standard_component_specs.EXAMPLES_KEY])
         sharded = artifact_utils.get_single_instance(output_dict[SHARDED_EXAMPLES])
         work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)
         fileio.makedirs(work_dir)
@@ -57,15 +51,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     fileio.rmtree(options.partial_dir)
         finally:
             fileio.rmtree(work_dir)
-        sharded.split_names = examples[0].split_names
-        sharded.span = examples[0].span
-        _copy_span(examples[0], sharded)
+        sharded.split_names, sharded.span = examples.split_names, examples.span
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
-            num_shards = len(split.shards)
-            logging.info("Split %s: %d examples in %d shards (%s)", name, split.num_examples, num_shards, split.reason)
-            sharded.set_int_custom_property(f"num_shards_{name}", num_shards)
-            sharded.set_int_custom_property(f"num_examples_{name}", split.num_examples)
+            logging.info("Split %s: %d examples in %d shards", name, split.num_examples, len(split.shards))
         _copy_raw_examples(options)
         fingerprint = schemas.fingerprint(options.schema)
         # Written last: output without a manifest is incomplete.
@@ -79,13 +68,6 @@ def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
     with tf.io.TFRecordWriter(os.path.join(options.output, shard_manifest.RAW_EXAMPLES)) as writer:
         for example in examples:
             writer.write(example)
-
-
-def _copy_span(source: types.Artifact, target: types.Artifact) -> None:
-    """Copies the properties of a span, which are custom ones in TFX's ExampleGens."""
-    for name in (utils.SPAN_PROPERTY_NAME, utils.VERSION_PROPERTY_NAME):
-        if source.has_custom_property(name):
-            target.mlmd_artifact.custom_properties[name].CopyFrom(source.mlmd_artifact.custom_properties[name])
 
 
 def _make_options(

@@ -7,6 +7,7 @@ with the same first bits; in a run, the examples of a bucket are contiguous. Eac
 reads its part of every run.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -60,67 +61,62 @@ def _mix(value: Keys) -> Keys:
 class Run:
     """A file of examples of one split, sorted by key.
 
-    Each bucket that is not empty is a block of the file: the number of its examples,
-    their keys, their sizes, and the examples. Consecutive buckets can therefore be read
-    at once, without reading a byte too many.
+    The file has all keys, then the sizes of all examples, then the examples.
 
     Attributes:
       split: Number of the split.
-      counts: Number of examples in each bucket. Shape [BUCKETS].
-      ends: Offset in the file at which each bucket ends, in bytes. Shape [BUCKETS].
-      num_bytes: Size of the examples, without keys and sizes.
+      starts: Number of examples before each bucket, and of all. Shape [BUCKETS + 1].
+      offsets: Size of the examples before each bucket, and of all. Shape [BUCKETS + 1].
       features: Name of a numeric feature -> its values in the examples.
     """
 
     path: str
     split: int
-    counts: npt.NDArray[np.uint32]
-    ends: npt.NDArray[np.uint64]
-    num_bytes: int
+    starts: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
     features: Mapping[str, FeatureValues] = field(default_factory=dict)
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples."""
+        return int(self.starts[-1])
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the examples, without keys and sizes."""
+        return int(self.offsets[-1])
 
 
 def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
     """Sorts serialized examples by their keys and writes them to a file."""
     order = np.argsort(keys)
-    sorted_examples, sorted_keys = [examples[index] for index in order.tolist()], keys[order]
-    counts = np.bincount((keys >> np.uint64(64 - BUCKET_BITS)).astype(np.int64), minlength=BUCKETS)
-    ends, last, position, num_bytes = [], 0, 0, 0
+    examples = [examples[index] for index in order.tolist()]
+    sizes = np.fromiter(map(len, examples), np.int64, len(examples))
     with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        for count in counts.tolist():
-            if count:
-                first, last = last, last + count
-                sizes = np.fromiter(map(len, sorted_examples[first:last]), np.uint64, count)
-                header = np.concatenate([np.array([count], np.uint64), sorted_keys[first:last], sizes])
-                file.write(b"".join([header.tobytes(), *sorted_examples[first:last]]))
-                num_bytes += int(sizes.sum())
-                position += header.nbytes + int(sizes.sum())
-            ends.append(position)
-    return Run(path, split, counts.astype(np.uint32), np.array(ends, np.uint64), num_bytes)
+        file.write(keys[order].tobytes())
+        file.write(sizes.tobytes())
+        file.writelines(examples)
+    counts = np.bincount((keys >> np.uint64(64 - BUCKET_BITS)).astype(np.int64), minlength=BUCKETS)
+    starts = _cumulative(counts)
+    return Run(path, split, starts, _cumulative(sizes)[starts])
 
 
-def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[list[Keys], list[bytes]]:
-    """Reads the buckets from `first_bucket` to before `end_bucket`.
+def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[Keys, list[bytes]]:
+    """Reads the keys and examples from `first_bucket` to before `end_bucket`."""
+    first, end = (int(run.starts[bucket]) for bucket in (first_bucket, end_bucket))
+    start, stop = (int(run.offsets[bucket]) for bucket in (first_bucket, end_bucket))
 
-    Returns the keys of each bucket that is not empty, and the examples of all.
-    """
-    begin, end = int(run.ends[first_bucket - 1]) if first_bucket else 0, int(run.ends[end_bucket - 1])
-    if begin == end:
-        return [], []
+    def read_part(position: int, size: int) -> bytes:
+        file.seek(position)
+        content: bytes = file.read(size)
+        return content
+
     with FileSystems.open(run.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        file.seek(begin)
-        content = file.read(end - begin)
-    keys, examples, position = [], [], 0
-    while position < len(content):
-        count = int(np.frombuffer(content, np.uint64, 1, position)[0])
-        keys.append(np.frombuffer(content, np.uint64, count, position + 8))
-        start = position + 8 * (2 * count + 1)
-        sizes = np.frombuffer(content, np.uint64, count, position + 8 * (count + 1))
-        for stop in (np.cumsum(sizes) + np.uint64(start)).tolist():
-            examples.append(content[start:stop])
-            start = stop
-        position = start
-    return keys, examples
+        keys = np.frombuffer(read_part(8 * first, 8 * (end - first)), np.uint64)
+        sizes = np.frombuffer(read_part(8 * (run.num_examples + first), 8 * (end - first)), np.int64)
+        content = read_part(16 * run.num_examples + start, stop - start)
+    ends = _cumulative(sizes).tolist()
+    return keys, [content[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) -> Iterator[list[bytes]]:
@@ -129,8 +125,7 @@ def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) ->
     Yields batches of about `batch_size` consecutive examples, from the one with number
     `first` in that order. `runs` are all runs of a split.
     """
-    bucket_counts = np.sum([run.counts for run in runs], axis=0, dtype=np.int64)
-    before = np.concatenate([[0], np.cumsum(bucket_counts)])  # examples before each bucket
+    before = np.sum([run.starts for run in runs], axis=0)  # examples before each bucket
     bucket = int(np.searchsorted(before, first, side="right")) - 1
     end = first + count
     last_bucket = int(np.searchsorted(before, end))  # the one after the bucket of the last example
@@ -141,8 +136,12 @@ def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) ->
         examples: list[bytes] = []
         for run in runs:
             run_keys, run_examples = read(run, bucket, end_bucket)
-            keys += run_keys
+            keys.append(run_keys)
             examples += run_examples
         order = np.argsort(np.concatenate(keys))[max(0, first - before[bucket]) : end - before[bucket]]
         yield [examples[index] for index in order.tolist()]
         bucket = end_bucket
+
+
+def _cumulative(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

@@ -3,7 +3,6 @@
 All options have Beam's own names.
 """
 
-import difflib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +30,6 @@ class Runner:
 # and which they would install with its dependencies: they are on this machine, or have
 # an image with all of it.
 _NO_PACKAGE = "--sdk_container_image=none"
-# Options of Beam with which TFX does not package itself either.
-_PACKAGES = ("extra_packages", "setup_file", "requirements_file")
 
 RUNNERS = {
     # Our own runner, by its path: Beam's DirectRunner first looks for another runner on
@@ -108,13 +105,8 @@ class Beam(SpecModel):
         for name in self.options:
             if name in ("runner", *type(self).model_fields):
                 raise ValueError(f"options: {name} is a setting of its own; write it under beam")
-            if name == "direct_running_mode":
-                raise ValueError("options: direct_running_mode follows from direct_num_workers; write that under beam")
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                raise ValueError(
-                    f"options: Beam has no option {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
-                )
+                raise ValueError(f"options: Beam has no option {name!r}")
 
 
 def check_local(beam: Beam) -> None:
@@ -139,29 +131,27 @@ def make_pipeline_args(beam: Beam, image: str | None = None, module_folder: Path
     from `module_folder`.
     """
     runner = RUNNERS[beam.runner]
+    arguments = [f"--runner={runner.name}"]
+    values: dict[str, Any] = {name: getattr(beam, name) for name in (*runner.required, *runner.optional)}
+    if beam.runner == "dataflow":
+        values["sdk_container_image"] = beam.sdk_container_image or image
+    else:
+        arguments.append(_NO_PACKAGE)
     if beam.runner == "direct":
-        processes = 1 if beam.direct_num_workers is None and image else beam.direct_num_workers
-        arguments = [f"--runner={runner.name}", _NO_PACKAGE]
+        processes = values.pop("direct_num_workers")
+        if processes is None and image:
+            processes = 1
         if processes is not None:  # else each component's data decide: targets/local/beam_processes.py
             arguments += make_direct_arguments(processes)
-    else:
-        values = beam.model_dump()
-        if beam.runner == "dataflow":
-            values["sdk_container_image"] = beam.sdk_container_image or image
-        else:
-            if beam.environment_type == "DOCKER":
-                values["environment_config"] = beam.environment_config or image
-            if beam.environment_type == "PROCESS":
-                variables = {"PYTHONPATH": str(module_folder)} if module_folder else {}
-                values["environment_config"] = json.dumps({"command": beam.environment_config, "env": variables})
-        names = (*runner.required, *runner.optional)
-        arguments = [f"--runner={runner.name}", *(option for name in names for option in _format_option(name, values[name]))]
-        if beam.runner == "portable":
-            if "job_server_timeout" not in beam.options:
-                arguments.append(f"--job_server_timeout={timeouts.BEAM_ANSWER_SECONDS}")
-            if not any(beam.options.get(name) for name in _PACKAGES):
-                arguments.append(_NO_PACKAGE)
-    return arguments + [option for name, value in beam.options.items() for option in _format_option(name, value)]
+    if beam.runner == "portable":
+        values["job_server_timeout"] = timeouts.BEAM_ANSWER_SECONDS
+    if beam.environment_type == "DOCKER":
+        values["environment_config"] = beam.environment_config or image
+    if beam.environment_type == "PROCESS":
+        variables = {"PYTHONPATH": str(module_folder)} if module_folder else {}
+        values["environment_config"] = json.dumps({"command": beam.environment_config, "env": variables})
+    values |= beam.options
+    return arguments + [option for name, value in values.items() for option in _format_option(name, value)]
 
 
 def make_direct_arguments(processes: int) -> list[str]:

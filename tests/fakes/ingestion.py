@@ -1,16 +1,35 @@
 """Runs an ExampleGen without a pipeline: its driver, then its executor."""
 
+import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import tensorflow as tf
 from beam_arguments import IN_MEMORY
+from pyarrow import parquet
+from tf_examples import make_example, write_examples
 from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.pipelines.targets import tfx_pipeline
+
+
+def write_table(source: str, file: Path, table: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes rows as a file of a format, and returns it; None is a missing value."""
+    if source == "csv":
+        with file.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, [*table[0]])
+            writer.writeheader()
+            writer.writerows(table)
+    elif source == "parquet":
+        parquet.write_table(pa.Table.from_pylist(table), file, row_group_size=7)
+    else:
+        write_examples(file, [make_example(**{name: x for name, x in row.items() if x is not None}) for row in table])
+    return file
 
 
 def resolved(data: Data) -> dict[str, Any]:

@@ -44,12 +44,10 @@ class SplitEntry:
     """One split.
 
     Attributes:
-      reason: Why the split has this number of shards.
       features: Name of a numeric feature -> its values.
     """
 
     num_examples: int
-    reason: str
     shards: tuple[ShardEntry, ...]
     features: Mapping[str, FeatureValues] = field(default_factory=dict)
 

@@ -19,24 +19,13 @@ MAX_OPEN_FILES = InputOptions.cycle_length
 MIN_SHARDS = 16
 
 
-def num_shards(num_examples: int, num_bytes: int, num_readers: int) -> tuple[int, str]:
-    """Chooses the number of shards of a split, and returns it with the reason."""
+def num_shards(num_examples: int, num_bytes: int, num_readers: int) -> int:
+    """Chooses the number of shards of a split."""
     at_least = max(MIN_SHARDS, math.ceil(num_bytes / SHARD_BYTES))
     per_reader = math.ceil(at_least / num_readers)
     if per_reader > MAX_OPEN_FILES:
         per_reader = MIN_SHARDS * math.ceil(per_reader / MIN_SHARDS)  # see `at_a_time`
-    num = num_readers * per_reader
-    if num > num_examples:
-        return num_examples, f"one for each of {num_examples} examples"
-    if at_least > MIN_SHARDS:
-        reason = f"{num} shards: {_size(num_bytes)} in shards of at most {SHARD_BYTES >> 20} MiB"
-    else:
-        reason = f"{num} shards: {_size(num_bytes)} would fit in fewer, but {MIN_SHARDS} suit most numbers of processes"
-    return num, f"{reason}; a multiple of {num_readers} reading process{'es' if num_readers > 1 else ''}"
-
-
-def _size(num_bytes: float) -> str:
-    return f"{num_bytes / (1 << 20):.1f} MiB"
+    return min(num_readers * per_reader, num_examples)
 
 
 def sizes(num_examples: int, num: int) -> list[int]:

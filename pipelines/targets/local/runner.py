@@ -21,7 +21,7 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_distribute.components.beam import caches, deep_copy, direct_runner
+from tfx_distribute.components.beam import direct_runner, patches
 from tfx_distribute.components.example_validator.rules import STOPPED
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.launchers.local import gpus as launcher_gpus
@@ -206,11 +206,9 @@ def _ready(
         local_launcher.settings(settings),
         # TensorFlow would take the GPUs' memory for Transform; training needs it.
         user_module.variable_set("CUDA_VISIBLE_DEVICES", "-1"),
-        direct_runner.as_default(),
-        direct_runner.reporting_stages(on_beam),
+        direct_runner.as_default(on_beam),
     ):
-        caches.install()
-        deep_copy.allow()
+        patches.install()
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
         module_lib.load(UserModule(module.function_path(module.train)))

@@ -14,7 +14,7 @@ from ingestion import resolved, rows
 
 from tfx_distribute.components.example_encoder import encode
 from tfx_distribute.components.example_gen import csv_columns, csv_rows
-from tfx_distribute.components.example_gen.data_files import read_column_types
+from tfx_distribute.components.example_gen.driver import read_column_types
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.trainer_module.errors import DataError
 
@@ -73,8 +73,8 @@ def test_number_that_float32_cannot_hold(tmp_path, number):
         (b"\n\n", "a.csv is empty"),
         (b"x,y,x\n1,2,3\n", "a.csv, line 1: two columns are called 'x'"),
         (b",x\n0,1\n", "a.csv, line 1: column 1 has no name"),
-        (b"x;y\n1;2\n", "a.csv, line 1: the columns are separated by semicolons; separate them by commas"),
-        (b"x\ty\n1\t2\n", "separated by tabs"),
+        (b"x;y\n1;2\n", "a.csv, line 1: the columns are separated by ';'; separate them by commas"),
+        (b"x\ty\n1\t2\n", r"separated by '\\t'"),
         (b"x,y\n1,2\n1\n", "a.csv, line 3: the number of cells is 1, but the header names 2 columns"),
         (b'x,y\n"1\n",2\n1,2,3\n', "a.csv, line 4: the number of cells is 3"),
         (b'x,y\n1,2\n3,"4\n5,6\n', "line 3: unexpected end of data"),

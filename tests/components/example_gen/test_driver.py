@@ -3,11 +3,8 @@
 import os
 import shutil
 
-import pyarrow as pa
 import pytest
-import tensorflow as tf
-from ingestion import resolved, rows
-from pyarrow import parquet
+from ingestion import resolved, rows, write_table
 from tfx.proto import range_config_pb2
 
 from tfx_distribute.components import CsvExampleGen
@@ -19,24 +16,12 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 STRANGE = r"a [b]*? {SPAM} \d ü"
 
 
-def write(source: str, file, value: int) -> None:
-    if source == "csv":
-        file.write_text(f"x\n{value}\n")
-    elif source == "parquet":
-        parquet.write_table(pa.table({"x": [value]}), file)
-    else:
-        feature = {"x": tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))}
-        with tf.io.TFRecordWriter(str(file.parent / "new")) as writer:
-            writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
-        (file.parent / "new").rename(file)
-
-
 @pytest.mark.parametrize("source", ["csv", "tfrecord", "parquet"])
 def test_hidden_files_are_left_out_and_names_are_literal(tmp_path, source):
     folder = tmp_path / STRANGE
     folder.mkdir()
-    write(source, folder / f"{STRANGE}.1", 1)
-    write(source, folder / "plain", 2)
+    write_table(source, folder / "new", [{"x": 1}]).rename(folder / f"{STRANGE}.1")
+    write_table(source, folder / "plain", [{"x": 2}])
     for name in (".DS_Store", ".plain.crc", "_SUCCESS", "_metadata"):
         (folder / name).write_text("not data")
     found = rows(Data(**{source: str(folder)}), tmp_path / "out")
@@ -50,18 +35,11 @@ def test_file_that_was_not_there_when_the_pipeline_was_compiled(tmp_path):
     assert FORMATS["csv"].list_files(component.exec_properties["input_base"], "*") == [str(tmp_path / "a.csv")]
 
 
-@pytest.mark.parametrize(
-    ("log", "table"),
-    [
-        ("_delta_log", "a Delta table"),
-        (".hoodie", "a Hudi table"),
-        ("_spark_metadata", "the output of a Spark streaming query"),
-    ],
-)
-def test_tables_whose_log_says_which_rows_count_are_refused(tmp_path, log, table):
+@pytest.mark.parametrize("log", ["_delta_log", ".hoodie", "_spark_metadata"])
+def test_tables_whose_log_says_which_rows_count_are_refused(tmp_path, log):
     (tmp_path / log).mkdir()
     (tmp_path / "part-0.parquet").touch()
-    with pytest.raises(DataError, match=f"{tmp_path} is {table}: its log in {log} says which files and rows count"):
+    with pytest.raises(DataError, match=f"{tmp_path} is a table whose log in {log} says which files and rows count"):
         FORMATS["csv"].list_files(str(tmp_path), "*")
 
 
@@ -69,7 +47,7 @@ def test_tables_whose_log_says_which_rows_count_are_refused(tmp_path, log, table
 def test_nothing_to_read(tmp_path, base, pattern):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "_SUCCESS").touch()
-    with pytest.raises(DataError, match="is not a file, or is not there|holds no data files|does not exist"):
+    with pytest.raises(DataError, match="holds no data files|does not exist"):
         FORMATS["csv"].list_files(str(tmp_path / base), pattern)
 
 
@@ -108,11 +86,3 @@ def test_spans_are_refused(tmp_path):
     spans = range_config_pb2.RangeConfig(static_range=range_config_pb2.StaticRange(start_span_number=1, end_span_number=1))
     with pytest.raises(ConfigurationError, match="^range_config: this ExampleGen reads the spans of an input_base"):
         CsvExampleGen(input_base=str(tmp_path), range_config=spans)
-
-
-@pytest.mark.parametrize("pattern", ["span-{SPAN}/*", "{YYYY}-{MM}-{DD}/*", "a-{VERSION:2}"])
-def test_missing_file_that_is_named_after_a_span_says_so(tmp_path, pattern):
-    with pytest.raises(DataError, match="is not there; this ExampleGen reads the spans of an input_base"):
-        FORMATS["csv"].list_files(str(tmp_path), pattern)
-    with pytest.raises(DataError, match="is not there$"):
-        FORMATS["csv"].list_files(str(tmp_path), "a.csv")

@@ -1,13 +1,12 @@
-"""Tests how files are divided into parts, which several processes read."""
+"""Tests how examples are divided: files into parts for processes, and into splits."""
 
 import collections
 
-import pyarrow as pa
 import pytest
-import tensorflow as tf
-from ingestion import ingest
-from pyarrow import csv, parquet
+from ingestion import ingest, ingest_by, write_table
+from tfx.proto import example_gen_pb2
 
+from tfx_distribute.components import CsvExampleGen
 from tfx_distribute.components.beam import parts as beam_parts
 from tfx_distribute.components.example_gen import executor
 from tfx_distribute.pipelines.spec.pipeline import Data
@@ -27,16 +26,7 @@ def test_parts_have_each_piece_of_each_file_once(num_files, processes):
 def test_several_processes_write_the_same_splits(tmp_path, monkeypatch, source):
     (tmp_path / "data").mkdir()
     for name, first in (("a", 0), ("b", 50)):
-        table = pa.table({"x": [*range(first, first + 50)], "text": ["a,b"] * 50})
-        if source == "csv":
-            csv.write_csv(table, tmp_path / "data" / name)
-        elif source == "parquet":
-            parquet.write_table(table, tmp_path / "data" / name, row_group_size=10)
-        else:
-            with tf.io.TFRecordWriter(str(tmp_path / "data" / name)) as writer:
-                for x in table["x"].to_pylist():
-                    feature = {"x": tf.train.Feature(int64_list=tf.train.Int64List(value=[x]))}
-                    writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+        write_table(source, tmp_path / "data" / name, [{"x": x, "text": "a,b"} for x in range(first, first + 50)])
 
     def read(processes):
         monkeypatch.setattr(beam_parts, "num_processes", lambda arguments: processes)
@@ -52,3 +42,20 @@ def test_several_processes_write_the_same_splits(tmp_path, monkeypatch, source):
     assert together == alone
     assert files == [f"data_tfrecord-{number:05d}-of-00004.gz" for number in range(4)]
     assert {file.name for file in (tmp_path / "out2").iterdir()} == {"Split-train", "Split-eval"}
+
+
+def test_all_examples_of_a_user_are_in_one_split(tmp_path):
+    """As TFX splits by a feature with its own ExampleGens."""
+    table = [{"user": f"u{number % 7}", "number": number, "share": 0.5} for number in range(100)]
+    write_table("csv", tmp_path / "a.csv", table)
+    splits = [
+        example_gen_pb2.SplitConfig.Split(name=split, hash_buckets=count) for split, count in (("train", 2), ("eval", 1))
+    ]
+    config = example_gen_pb2.SplitConfig(splits=splits, partition_feature_name="user")
+    output = example_gen_pb2.Output(split_config=config)
+    found = ingest_by(CsvExampleGen(str(tmp_path), output_config=output), tmp_path / "out")
+    users = {name: {example["user"][0] for example in examples} for name, examples in found.items()}
+    # The same as with TFX's: by the hash of the serialized feature.
+    assert users == {"train": {b"u3", b"u4", b"u5", b"u6"}, "eval": {b"u0", b"u1", b"u2"}}
+    numbers = [example["number"][0] for examples in found.values() for example in examples]
+    assert sorted(numbers) == list(range(100))

@@ -14,7 +14,7 @@ from tfx.proto import example_gen_pb2
 
 from tfx_distribute.components import ImageExampleGen
 from tfx_distribute.components.beam import parts as beam_parts
-from tfx_distribute.components.example_gen import data_files, images
+from tfx_distribute.components.example_gen import images, records
 from tfx_distribute.components.example_gen.names import LEFT_OUT
 from tfx_distribute.pipelines.spec.pipeline import Data
 from tfx_distribute.pipelines.targets import tfx_pipeline
@@ -91,7 +91,7 @@ def test_neither_names_nor_processes_nor_batches_change_the_splits(folder, tmp_p
 
     alone = read(folder, "alone")
     monkeypatch.setattr(beam_parts, "num_processes", lambda arguments: 3)
-    monkeypatch.setattr(data_files, "_BATCH_BYTES", 1000)
+    monkeypatch.setattr(records, "_BATCH_BYTES", 1000)
     assert read(folder, "together") == alone
     for number, file in enumerate(sorted(folder.glob("*/*.png"), reverse=True)):
         file.rename(file.with_name(f"renamed {number}.png"))
@@ -130,7 +130,12 @@ def with_thumbnail(image: bytes) -> bytes:
     return image[:2] + b"\xff\xe1" + (len(image) + 2).to_bytes(2, "big") + image + image[2:]
 
 
+def table(text: bytes) -> dict[str, bytes]:
+    return {"metadata.csv": text + b"\n"}
+
+
 JPEG, PNG = encode("JPEG"), encode("PNG")
+TWO = {"cat/1.png": PNG, "dog/1.png": PNG}
 CUT = "is not a JPEG, PNG, GIF or BMP file, or is cut off; replace or remove it"
 ADVICE = "write a folder that holds a folder for each class, or a metadata.csv with a column 'file_name'"
 
@@ -144,53 +149,29 @@ def test_a_thumbnail_is_not_the_image(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"cat/2.jpg": b"text, not an image"}, f"data/cat/2.jpg {CUT}"),
-        ({"cat/2.jpg": b""}, f"data/cat/2.jpg {CUT}"),
-        ({"cat/2.jpg": JPEG[:-40]}, f"data/cat/2.jpg {CUT}"),
-        ({"cat/2.jpg": with_thumbnail(JPEG)[:-40]}, f"data/cat/2.jpg {CUT}"),
-        ({"cat/2.png": PNG[:-5]}, f"data/cat/2.png {CUT}"),
-        ({"cat/2.webp": PNG}, "data/cat/2.webp is not an image: its name does not end in one of .bmp, .gif, .jpeg"),
-        ({"1.png": PNG}, f"data/1.png is not directly in the folder of a class; {ADVICE}"),
-        (
-            {"metadata.csv": b"name,label\n1.png,cat\n"},
-            "metadata.csv has no column 'file_name', the path of an image; it has name",
-        ),
-        (
-            {"metadata.csv": b"file_name,image\ncat/1.png,1\n"},
-            "metadata.csv: column 'image' has the name that the images get",
-        ),
-        (
-            {"metadata.csv": b"file_name,x\ncat/1.png,1\n9.png,1\n"},
-            "metadata.csv, line 3: file_name is '9.png', and there is no such",
-        ),
-        (
-            {"metadata.csv": b"file_name,x\ncat/1.png,1\n"},
-            "metadata.csv has no row for dog/1.png; write one, or remove the image",
-        ),
-    ],
-)
-def test_what_is_refused(tmp_path, files, message):
-    write(tmp_path / "data", {"cat/1.png": PNG, "dog/1.png": PNG, **files})
-    with pytest.raises(DataError) as refused:
-        rows(Data(images=str(tmp_path / "data")), tmp_path / "out")
-    assert message in str(refused.value)
-    assert str(tmp_path / "data") in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
+        ({**TWO, "cat/2.jpg": b"text, not an image"}, f"data/cat/2.jpg {CUT}"),
+        ({**TWO, "cat/2.jpg": b""}, f"data/cat/2.jpg {CUT}"),
+        ({**TWO, "cat/2.jpg": JPEG[:-40]}, f"data/cat/2.jpg {CUT}"),
+        ({**TWO, "cat/2.jpg": with_thumbnail(JPEG)[:-40]}, f"data/cat/2.jpg {CUT}"),
+        ({**TWO, "cat/2.png": PNG[:-5]}, f"data/cat/2.png {CUT}"),
+        ({**TWO, "cat/2.webp": PNG}, "data/cat/2.webp is not an image: its name does not end in one of .bmp, .gif, .jpeg"),
+        ({**TWO, "1.png": PNG}, f"data/1.png is not directly in the folder of a class; {ADVICE}"),
+        ({**TWO, **table(b"name,label\n1.png,cat")}, "csv has no column 'file_name', the path of an image; it has name"),
+        ({**TWO, **table(b"file_name,image\ncat/1.png,1")}, "csv: column 'image' has the name that the images get"),
+        ({**TWO, **table(b"file_name,x\n9.png,1")}, "csv, line 2: file_name is '9.png', and there is no such"),
+        ({**TWO, **table(b"file_name,x\ncat/1.png,1")}, "csv has no row for dog/1.png; write one, or remove the image"),
         ({"cat/1.png": PNG, "cat/2.png": PNG}, f"data has only one class, cat; {ADVICE}"),
         ({"_hidden.png": PNG}, f"data holds no images; {ADVICE}"),
-        ({"metadata.csv": b"file_name\n"}, "data/metadata.csv has no rows; write one for each image"),
+        (table(b"file_name"), "data/metadata.csv has no rows; write one for each image"),
         ({}, f"data is not a folder, or is not there; {ADVICE}"),
     ],
 )
-def test_folders_without_classes(tmp_path, files, message):
+def test_what_is_refused(tmp_path, files, message):
     write(tmp_path / "data", files)
     with pytest.raises(DataError) as refused:
         rows(Data(images=str(tmp_path / "data")), tmp_path / "out")
     assert message in str(refused.value)
+    assert str(tmp_path / "data") in str(refused.value)
 
 
 def test_the_cache_key_has_content_and_labels(folder):

@@ -87,7 +87,7 @@ def test_a_platform_that_does_not_provide_the_scheduled_time(days, unknown):
         ("{YYYY}/{MM}/{DD}", "2025-02-30"),
         ("{YYYY}{MM}{DD}-{HH}", "2025-11-30"),
         ("{SPAN}", "2025-11-30"),
-        ("{SPAN:3}", "-1"),
+        ("{SPAN}", "-1"),
     ],
 )
 def test_a_name_that_is_no_span(path, name):
@@ -96,7 +96,8 @@ def test_a_name_that_is_no_span(path, name):
 
 
 @pytest.mark.parametrize(
-    "path", ["{YYYY}-{MM}", "{VERSION}", "{HH}", "{YYYY}-{MM}-{DD}/{DD}", "{YYYY}-{MM:2}-{DD}", "{SPAN}/{YYYY}-{MM}-{DD}"]
+    "path",
+    ["{YYYY}-{MM}", "{VERSION}", "{HH}", "{YYYY}-{MM}-{DD}/{DD}", "{SPAN}/{VERSION}/{VERSION}", "{SPAN}/{YYYY}-{MM}-{DD}"],
 )
 def test_a_pattern_that_is_no_span(path):
     with pytest.raises(ConfigurationError, match="write"):
@@ -112,10 +113,10 @@ def test_files_of_hours_over_midnight(tmp_path):
 
 
 def test_numbers_in_object_storage_where_folders_end_with_a_slash(monkeypatch):
-    tree = {"gs://bucket/in": ["007/", "010/", "99/"], "gs://bucket/in/007": ["x/"], "gs://bucket/in/010": ["x/", "y"]}
+    tree = {"gs://bucket/in": ["007/", "010/", "x/"], "gs://bucket/in/007": ["x/"], "gs://bucket/in/010": ["x/", "y"]}
     monkeypatch.setattr(fileio, "isdir", tree.__contains__)
     monkeypatch.setattr(fileio, "listdir", tree.__getitem__)
-    chosen = spans.choose("gs://bucket/in/{SPAN:3}/x/", Window())
+    chosen = spans.choose("gs://bucket/in/{SPAN}/x/", Window())
     assert chosen == Chosen(("gs://bucket/in/010/x",), ("10",))
 
 

@@ -37,8 +37,6 @@ def test_each_parameter_takes_a_runtime_parameter():
         ({}, "exactly one of transform_graph and schema must be supplied"),
         ({"transform_graph": GRAPH, "schema": SCHEMA}, "exactly one of transform_graph and schema must be supplied"),
         ({"schema": SCHEMA, "compression": "zip"}, "^compression: 'zip' is not known; choose one of none, gzip"),
-        ({"schema": SCHEMA, "num_shards": -1}, "^num_shards: -1 is too small; write 0 or more"),
-        ({"schema": SCHEMA, "num_workers": 0}, "^num_workers: 0 is too small; write 1 or more"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):

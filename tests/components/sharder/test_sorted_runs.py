@@ -15,6 +15,7 @@ def sorted_data(tmp_path):
         examples = [f"{number}-{index}".encode() * (index % 5) for index in range(count)]  # some are empty
         runs.append(sorted_runs.write(str(tmp_path / f"run-{number}"), 0, keys, examples))
         everything += zip(keys.tolist(), examples, strict=True)
+    assert sum(run.num_bytes for run in runs) == sum(len(example) for _, example in everything)
     return runs, [example for _, example in sorted(everything)]
 
 
@@ -29,19 +30,6 @@ def test_any_part_in_the_order_of_keys(sorted_data, first, count, batch_size):
 def test_few_examples_are_held_at_a_time(sorted_data):
     runs, _ = sorted_data
     assert max(len(part) for part in sorted_runs.read_merged(runs, 0, 158, batch_size=20)) <= 20
-
-
-def test_consecutive_buckets_are_one_read(sorted_data, monkeypatch):
-    (run, *_), _ = sorted_data
-    opened = []
-    open_file = sorted_runs.FileSystems.open
-    monkeypatch.setattr(
-        sorted_runs.FileSystems, "open", lambda path, **options: opened.append(path) or open_file(path, **options)
-    )
-    _, examples = sorted_runs.read(run, 0, sorted_runs.BUCKETS)
-    assert opened == [run.path]
-    assert len(examples) == 100
-    assert sum(map(len, examples)) == run.num_bytes
 
 
 def test_a_shard_reads_little_more_than_its_own(sorted_data, monkeypatch):

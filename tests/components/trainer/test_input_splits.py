@@ -36,9 +36,7 @@ def examples(tmp_path):
         name = str(path.relative_to(folder))
         entries.append(ShardEntry(name, 10, path.stat().st_size, checksum(str(path))))
     fingerprint = schemas.fingerprint(schemas.load_schema(None, str(tmp_path / "schema.pbtxt")))
-    shard_manifest.write(
-        Manifest("none", 0, fingerprint, {"train": SplitEntry(30, "asked for", tuple(entries), FEATURES)}), str(folder)
-    )
+    shard_manifest.write(Manifest("none", 0, fingerprint, {"train": SplitEntry(30, tuple(entries), FEATURES)}), str(folder))
     artifact = standard_artifacts.Examples()
     artifact.uri = str(folder)
     artifact.split_names = artifact_utils.encode_split_names(["train"])
@@ -127,7 +125,7 @@ def test_labels_and_weights_are_finite(examples):
 
 def test_the_split_eval_has_labels_of_its_own(examples):
     manifest = shard_manifest.read(examples.uri)
-    held_out = SplitEntry(0, "asked for", (), {"x": FeatureValues(0, 12)})
+    held_out = SplitEntry(0, (), {"x": FeatureValues(0, 12)})
     shard_manifest.write(replace(manifest, splits={"eval": held_out, **manifest.splits}), examples.uri)
     ranges = Splits([examples]).read_ranges(["train", "eval"], "label", "x")
     assert list(ranges.items()) == [("train", (-1, 9)), ("eval", (0, 12))]

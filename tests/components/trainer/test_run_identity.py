@@ -52,7 +52,7 @@ def shards(folder, **checksums):
     made.uri = str(folder)
     made.split_names = artifact_utils.encode_split_names(list(checksums))
     splits = {
-        name: shard_manifest.SplitEntry(10, "", (shard_manifest.ShardEntry(f"Split-{name}/a", 10, 100, checksum),))
+        name: shard_manifest.SplitEntry(10, (shard_manifest.ShardEntry(f"Split-{name}/a", 10, 100, checksum),))
         for name, checksum in checksums.items()
     }
     folder.mkdir()

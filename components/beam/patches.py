@@ -1,4 +1,4 @@
-"""Spares Beam work that it would repeat for the same result.
+"""Changes private parts of Beam: to save time, and for TFX 1.16.
 
 While a pipeline is built and run, Beam asks for the same options thousands of times,
 and builds and runs a parser of command lines each time. It inspects the parameters of
@@ -13,8 +13,13 @@ On 210,000 taxi trips, the first two took a tenth of the run's processor time; o
 15,000, the last one a twentieth. What else Beam repeats (specs of DoFns, compressed
 pickles, lists of modules) took less than two hundredths each, and is left as it is.
 
-This changes private parts of Beam, so it does so for the versions only that it was
-compared with. It can go once Beam does it itself.
+TFX 1.16's Transform cannot analyze the result of another analysis. TFT then copies a
+part of Beam's graph, and passes Beam's constructor the arguments that it took at the
+time. Beam has required two more since, with which later versions of TFT call it
+(https://github.com/tensorflow/transform/blob/v1.16.0/tensorflow_transform/beam/deep_copy.py).
+
+Each holds for the versions only that it was compared with, and can go once Beam does it
+itself.
 """
 
 import functools
@@ -25,6 +30,7 @@ from typing import Any
 
 import apache_beam as beam
 import objsize
+from apache_beam import pipeline
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.worker import statecache, statesampler
 from apache_beam.transforms import core
@@ -36,7 +42,7 @@ Arguments = tuple[list[str], list[Any]]
 
 
 def install() -> None:
-    """Makes Beam remember what it would find out again, or read it directly.
+    """Makes Beam remember what it would find out again, and TFT's copies possible.
 
     Holds for this process. Does nothing if it has been called before, or with a version
     of Beam that is not one of `VERSIONS`.
@@ -53,6 +59,8 @@ def install() -> None:
         filter_func=statecache._filter_func,  # leaves functions, types and modules out
         exclude_modules_globals=False,
     )
+    # No environment of its own, and no annotations.
+    pipeline.AppliedPTransform.__init__.__defaults__ = (None, None)
 
 
 def _remember_views(view_as: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,6 +35,13 @@ PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
 SettingsT = TypeVar("SettingsT", bound="SpecModel")
 RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
 
+SCHEDULE_OPTIONS = (
+    click.Option(["--cron"], help="Run repeatedly, e.g. '0 3 * * 1-5': minute, hour, day, month, day of the week."),
+    click.Option(["--start-time"], help="First time of --cron, RFC 3339."),
+    click.Option(["--end-time"], help="Last time of --cron, RFC 3339."),
+    click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Runs of --cron at a time; default 1."),
+)
+
 
 @dataclass(frozen=True)
 class Package:
@@ -147,7 +154,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
     """
 
     suffix: ClassVar[str]
-    times: ClassVar[tuple[str, ...]] = ()
+    times: ClassVar[tuple[str, ...]] = ("start_time", "end_time", "max_concurrent_run_count")
     place_options: ClassVar[Sequence[click.Option]] = ()
     compile_options: ClassVar[Sequence[click.Option]] = ()
     submit_options: ClassVar[Sequence[click.Option]] = ()
@@ -158,7 +165,19 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
         Raises a ConfigurationError if they do not. `options` is name -> value.
         """
-        return
+        from tfx_distribute.trainer_module.errors import ConfigurationError
+
+        cron = options.get("cron")
+        for name in cls.times if cron is None else ("wait",):
+            if options.get(name):
+                reason = "belongs to a schedule; write --cron too" if cron is None else "is for one run, without --cron"
+                raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
+        fields = [field for field in (cron or "").split() if not field.startswith(("TZ=", "CRON_TZ="))]
+        if cron is not None and len(fields) != 5:
+            raise ConfigurationError(
+                f"--cron: {cron!r} has {len(fields)} fields; write five, minute, hour, day, month and day of the week, e.g. "
+                "'0 3 * * 1-5'"
+            )
 
     @classmethod
     def compile_pipeline(
@@ -183,7 +202,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
     def validate(self) -> RemoteSettingsT:
         """Checks the settings, the machines, and that steps can reach the data."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
         from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED
         from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -203,7 +221,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
             if path:
                 self.check_address(setting, path, settings)
         self.check(settings)
-        accelerators.check_trainer(machine_of(spec.resources, TRAINER), spec.trainer.parameters.distribution)
+        accelerators.check_trainer(self.trainer_machine, spec.trainer.parameters.distribution)
         return settings
 
     @abc.abstractmethod
@@ -217,17 +235,21 @@ class RemoteTarget(Target[RemoteSettingsT]):
     def find_warnings(self) -> list[str]:
         """Returns which devices of the Trainer's machine are idle."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
-        worker = machine_of(self.spec.resources, TRAINER)
-        return accelerators.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+        return accelerators.warn_of_idle_devices(self.trainer_machine, self.spec.trainer.parameters.distribution)
 
     def count_devices(self) -> int:
         """Returns the number of accelerators of the Trainer's machine; 1 for none."""
         from tfx_distribute.pipelines.machines import accelerators
+
+        return accelerators.count_devices(self.trainer_machine) or 1
+
+    @property
+    def trainer_machine(self) -> "MachineSpec":
+        """The machine that trains."""
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
-        return accelerators.count_devices(machine_of(self.spec.resources, TRAINER)) or 1
+        return machine_of(self.spec.resources, TRAINER)
 
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline. Values of its parameters become their defaults."""
@@ -268,15 +290,13 @@ class RemoteTarget(Target[RemoteSettingsT]):
         """Starts a run, or makes a schedule of `cron` and what `times` names."""
 
     @classmethod
+    @abc.abstractmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the platform, to list, show and cancel runs.
 
         `options` are the command-line options of `place_options`, by parameter name.
         Raises a ConfigurationError if the platform does not answer, or refuses.
         """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
-        raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
 
     @abc.abstractmethod
     def launcher_settings(self) -> "LauncherSettings":
@@ -300,37 +320,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
             parameters.fault_tolerance.max_restarts,
         )
         return registry.make(settings).request(training)
-
-
-def schedule_options() -> tuple[click.Option, ...]:
-    """Returns the options of `submit` for a schedule, which all platforms share."""
-    return (
-        click.Option(["--cron"], help="Run repeatedly, e.g. '0 3 * * 1-5': minute, hour, day, month, day of the week."),
-        click.Option(["--start-time"], help="First time of --cron, RFC 3339."),
-        click.Option(["--end-time"], help="Last time of --cron, RFC 3339."),
-        click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Runs of --cron at a time; default 1."),
-    )
-
-
-def check_schedule_options(options: Mapping[str, Any], of_schedule: Sequence[str], of_one_run: Sequence[str]) -> None:
-    """Checks that options of one run and those of a schedule are not mixed.
-
-    Those of `of_schedule` go with `cron`, which has five fields; those of `of_one_run`
-    do not.
-    """
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-    cron = options.get("cron")
-    for name in of_schedule if cron is None else of_one_run:
-        if options.get(name):
-            reason = "belongs to a schedule; write --cron too" if cron is None else "is for one run, without --cron"
-            raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
-    fields = [field for field in (cron or "").split() if not field.startswith(("TZ=", "CRON_TZ="))]
-    if cron is not None and len(fields) != 5:
-        raise ConfigurationError(
-            f"--cron: {cron!r} has {len(fields)} fields; write five, minute, hour, day, month and day of the week, e.g. "
-            "'0 3 * * 1-5'"
-        )
 
 
 def get_remote(name: str) -> type[RemoteTarget[Any]]:

@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import (
-    Package,
-    RemoteTarget,
-    Submitted,
-    check_schedule_options,
-    schedule_options,
-)
+from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
 
 if TYPE_CHECKING:
     from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
-
-_SCHEDULE = ("start_time", "end_time", "max_concurrent_run_count", "no_catchup")
 
 
 class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
@@ -30,7 +22,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     name = "kubeflow"
     title = "Kubeflow Pipelines"
-    times = _SCHEDULE
+    times = (*RemoteTarget.times, "no_catchup")
     suffix = ".yaml"
     setting_options = ("host", "namespace", "experiment", "service_account", "pipeline_root")
     place_options = (
@@ -43,7 +35,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         ),
     )
     submit_options = (
-        *schedule_options(),
+        *SCHEDULE_OPTIONS,
         click.Option(
             ["--no-catchup"], is_flag=True, help="Kubeflow: after a pause, only the latest of the missed runs of --cron."
         ),
@@ -52,7 +44,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Checks that options of one run and those of a schedule are not mixed."""
-        check_schedule_options(options, _SCHEDULE, ("wait",))
+        super().check_options(options)
         if "TZ=" in (options.get("cron") or ""):
             from tfx_distribute.trainer_module.errors import ConfigurationError
 

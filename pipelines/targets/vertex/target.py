@@ -5,20 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import (
-    Package,
-    RemoteTarget,
-    Submitted,
-    check_schedule_options,
-    schedule_options,
-)
+from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
 
 if TYPE_CHECKING:
     from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
-
-_SCHEDULE = ("start_time", "end_time", "max_concurrent_run_count")
 
 
 class VertexTarget(RemoteTarget["VertexSettings"]):
@@ -26,7 +18,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
     name = "vertex"
     title = "Vertex AI"
-    times = _SCHEDULE
     suffix = ".json"
     setting_options = ("project", "region", "service_account", "pipeline_root")
     place_options = compile_options = (
@@ -37,7 +28,7 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         click.Option(
             ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
         ),
-        *schedule_options(),
+        *SCHEDULE_OPTIONS,
     )
 
     @classmethod
@@ -47,12 +38,12 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
         if options.get("experiment"):
             raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
-        check_schedule_options(options, _SCHEDULE, ("wait",))
+        super().check_options(options)
 
     def check(self, settings: "VertexSettings") -> None:
         """Checks the settings and the machines."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, machine_of
+        from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER
         from tfx_distribute.pipelines.targets.vertex import machines
         from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.job import strategy_table
@@ -68,13 +59,13 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             if name not in (TRAINER, PARAMETER_SERVER):
                 machines.check_step(name, machine)
         distribution = spec.trainer.parameters.distribution
-        if distribution.all_reduce == "reduction_server" and not machine_of(spec.resources, TRAINER).accelerator:
+        if distribution.all_reduce == "reduction_server" and not self.trainer_machine.accelerator:
             raise ConfigurationError(
                 "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of "
                 "GPU, such as nvidia-l4, or all_reduce: auto"
             )
         if settings.training == "step":
-            if reason := machines.unsupported_in_step(machine_of(spec.resources, TRAINER), settings):
+            if reason := machines.unsupported_in_step(self.trainer_machine, settings):
                 raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
             strategy_table.check_all_reduce(distribution, "a step")
         machines.launcher_settings(spec.name, spec.resources, settings)  # raises if there is no such machine

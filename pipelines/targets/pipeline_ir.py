@@ -55,16 +55,6 @@ def make_command(module: str, version: str = __version__) -> list[str]:
     return ["python", "-c", _START.format(module=module, version=version)]
 
 
-def set_defaults(pipeline: Document, defaults: Mapping[str, Any]) -> None:
-    """Restores the defaults of pipeline parameters, which TFX loses.
-
-    A default of None means that each run must set the parameter.
-    """
-    for name, parameter in pipeline["root"].get("inputDefinitions", {}).get("parameters", {}).items():
-        if defaults.get(name) is not None:
-            parameter.update(defaultValue=defaults[name], isOptional=True)
-
-
 def restore_order_of_resolvers(pipeline: Document, upstream: Mapping[str, Sequence[str]]) -> None:
     """Restores the order of resolvers and other nodes, which TFX loses.
 

@@ -56,7 +56,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     def check(self, settings: "KubeflowSettings") -> None:
         """Checks the settings and the machines."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.targets.kubeflow import training
+        from tfx_distribute.pipelines.targets.kubeflow import machines
         from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.job import strategy_table
 
@@ -76,7 +76,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         accelerators.check_all(spec.resources, settings.platform)
         distribution = spec.trainer.parameters.distribution
         strategy_table.check_all_reduce(distribution, "Kubeflow")
-        launcher = training.launcher(spec.name, spec.resources, settings)
+        launcher = machines.launcher_settings(spec.name, spec.resources, settings)
         if launcher.runs_remotely(distribution) and settings.training_dir is None and not has_gs_root:
             raise ConfigurationError(
                 f"targets.kubeflow.training_dir: is missing; the pods of a training cannot reach {root}: write a folder "
@@ -116,9 +116,9 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     def launcher_settings(self) -> "KubernetesSettings":
         """Returns the pods that train."""
-        from tfx_distribute.pipelines.targets.kubeflow import training
+        from tfx_distribute.pipelines.targets.kubeflow import machines
 
-        return training.launcher(self.spec.name, self.spec.resources, self.settings)
+        return machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

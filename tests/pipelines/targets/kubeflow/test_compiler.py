@@ -15,7 +15,6 @@ from tfx_distribute.pipelines.notify.kubeflow_step import VALIDATOR, Settings
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.pipelines.targets.kubeflow import compiler as kubeflow_compiler
-from tfx_distribute.pipelines.targets.kubeflow import exit_step
 from tfx_distribute.pipelines.targets.kubeflow.target import KubeflowTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -332,7 +331,7 @@ def test_a_notification_is_sent_at_the_end_of_all_steps(notifying, notifying_fil
     target = KubeflowTarget(loader.load(notifying_file))
     assert not [line for line in target.find_warnings() if "notify" in line]
     with pytest.raises(ConfigurationError, match="give the component another id"):
-        exit_step.add(notifying.pipeline, target.spec.notify, target.settings)
+        kubeflow_compiler.add_exit_step(notifying.pipeline, target.spec.notify, target.settings)
 
 
 def test_addresses_of_notifications_that_no_secret_sets(tmp_path):

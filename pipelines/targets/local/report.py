@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
-from tfx_distribute.pipelines.targets.local import commands
+from tfx_distribute.pipelines.targets.local import results
 from tfx_distribute.pipelines.targets.local.runs import Run
 
 FILE = "report.html"
@@ -50,7 +50,7 @@ def make(run: Run) -> Report:
         hparams=run.hparams,
         artifacts=run.artifacts,
         pushed=run.pushed,
-        commands=commands.list_commands(run),
+        commands=results.list_commands(run),
         missing=tuple(missing),
         **parts,
     )

@@ -152,7 +152,7 @@ def run(
       NodeError: A node failed.
     """
     with _ready(module, paths, server, on_training, on_beam):
-        connection = tfx_pipeline.make_sqlite_config(str(paths.metadata))
+        connection = metadata.sqlite_metadata_connection_config(str(paths.metadata))
         if spec.push and spec.push.directory is None:
             _check_pushes(connection, spec.name, str(paths.serving))
         pipeline_paths = tfx_pipeline.PipelinePaths(

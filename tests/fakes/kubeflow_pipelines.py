@@ -9,7 +9,6 @@ are run by an object of their own, `Steps`: as processes of this machine
 (`step_processes`), or as pods of a real cluster (`step_pods`).
 """
 
-import copy
 import hashlib
 import json
 import posixpath
@@ -97,7 +96,6 @@ class Run:
       cached: Names of steps whose outputs come from an earlier run.
       outputs: Step -> name -> its output artifact, a RuntimeArtifact.
       parameters: Step -> its output parameters.
-      inputs: Step -> its ExecutorInput.
       logs: Step -> what it printed.
     """
 
@@ -105,7 +103,6 @@ class Run:
     cached: list[str] = field(default_factory=list)
     outputs: dict[str, dict[str, Document]] = field(default_factory=dict)
     parameters: dict[str, Document] = field(default_factory=dict)
-    inputs: dict[str, Document] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
 
 
@@ -301,7 +298,6 @@ class _Execution:
                 "outputFile": output_file,
             },
         }
-        self.result.inputs[name] = copy.deepcopy(executor_input)
         placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}
         for key, value in task_inputs["parameterValues"].items():
             placeholders[f"{{{{$.inputs.parameters['{key}']}}}}"] = str(value)

@@ -132,10 +132,6 @@ class VertexApi:
         self._end(name)
         del self._resources[name]
 
-    def pids(self, name: str) -> dict[str, int]:
-        """Returns replica -> process id of a custom job."""
-        return {replica: process.pid for replica, process in self._running[name].processes.items()}
-
     def printed(self, name: str, replica: str = "workerpool0-0") -> str:
         """Returns the output of a replica of a custom job, over all of its starts."""
         log = self._folder / name.rpartition("/")[2] / f"{replica}.log"

@@ -81,14 +81,6 @@ def test_newest_kubeflow_reads_all_of_it(package, tmp_path):
     assert f"{len(executors(package.pipeline))} executors" in done.stdout
 
 
-def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
-    from kfp.client import client
-
-    (tmp_path / "p.yaml").write_text(package.to_text())
-    document = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
-    assert document.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
-
-
 def test_text_like_a_number_is_text_for_every_parser_of_yaml():
     """Kubeflow's takes all of these for numbers or dates unless they are quoted."""
     words = ["12345e7", "0o17", "08", "1.5e3", "2026-1-5", "-1e3", ".5e1", "+8"]

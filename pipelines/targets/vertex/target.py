@@ -116,4 +116,4 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         # The arguments are the defaults of the compiled pipeline.
         job = client.make_job(package.pipeline, self.settings, self.options.get("run_name"), labels)
         runs = client.VertexRuns(self.settings.project, self.settings.region)
-        return runs, runs.schedule(job, schedule) if schedule else runs.submit(job)
+        return runs, runs.submit(job, schedule)

@@ -19,7 +19,8 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 import yaml
-from google.protobuf import json_format, struct_pb2
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
 from kfp_api import KfpApi
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
@@ -318,7 +319,9 @@ class _Execution:
             retries=task.get("retryPolicy", {}),
         )
         self.result.logs[name], output = self.backend.steps.run(step)
-        _check_output(output, artifacts)
+        json_format.ParseDict(output, pipeline_spec_pb2.ExecutorOutput())  # raises for unknown fields
+        if unknown := set(output.get("artifacts", {})) - set(artifacts):
+            raise ValueError(f"the step has no output artifacts {unknown}")
         recorded = {}
         for key, artifact in artifacts.items():
             output_artifact = output.get("artifacts", {}).get(key, {}).get("artifacts", [{}])[0]
@@ -455,19 +458,6 @@ def _replace_placeholders(word: str, placeholders: Mapping[str, str]) -> str:
     for placeholder, value in placeholders.items():
         word = word.replace(placeholder, value)
     return word
-
-
-def _check_output(output: Document, artifacts: Mapping[str, Document]) -> None:
-    """Checks an ExecutorOutput as a strict reader does."""
-    if unknown := set(output) - {"parameterValues", "artifacts"}:
-        raise ValueError(f"ExecutorOutput has no fields {unknown}")
-    for name, listed in output.get("artifacts", {}).items():
-        if name not in artifacts:
-            raise ValueError(f"the step has no output artifact {name}")
-        for artifact in listed["artifacts"]:
-            if unknown := set(artifact) - {"name", "uri", "type", "metadata"}:
-                raise ValueError(f"an artifact of ExecutorOutput has no fields {unknown}")
-            json_format.ParseDict(artifact.get("metadata", {}), struct_pb2.Struct())
 
 
 def _store(place: pb.Value, value: Any) -> None:

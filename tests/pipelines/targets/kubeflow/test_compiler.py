@@ -298,14 +298,6 @@ def test_the_span_is_a_parameter_that_the_step_resolves(tmp_path):
     assert [name for name, parameters in inputs.items() if "scheduled_at" in parameters] == ["CsvExampleGen-input"]
 
 
-def test_a_schema_on_a_volume_is_read_by_the_steps(tmp_path):
-    data = {"csv": "/shared/data", "schema_file": "/shared/schema.pbtxt"}
-    tasks = compiled(project(tmp_path, "taxi", data=data)).pipeline["root"]["dag"]["tasks"]
-    for task in ("CsvExampleGen", "CsvExampleGen-input"):
-        path = tasks[task]["inputs"]["parameters"]["schema_file"]
-        assert path == {"runtimeValue": {"constant": "/shared/schema.pbtxt"}}
-
-
 def test_a_notification_is_sent_at_the_end_of_all_steps(notifying, notifying_file):
     root, within = notifying.pipeline["root"], notifying.pipeline["components"]["exit-handler-1"]
     assert set(root["dag"]["tasks"]) == {"exit-handler-1", "notify"}

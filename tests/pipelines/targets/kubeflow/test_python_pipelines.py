@@ -8,14 +8,13 @@ from by_hand import latest_blessed, make_model, make_trainer, trained, two_train
 from compiled_for_kubeflow import TARGET, executors
 from tfx import types
 from tfx.components import CsvExampleGen, InfraValidator, Pusher
-from tfx.components.example_gen.component import QueryBasedExampleGen
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.dsl.components.common import importer, resolver
 from tfx.dsl.experimental.conditionals import conditional
 from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
 from tfx.orchestration import data_types
 from tfx.orchestration.pipeline import Pipeline
-from tfx.proto import example_gen_pb2, infra_validator_pb2, pusher_pb2
+from tfx.proto import infra_validator_pb2, pusher_pb2
 from tfx.types import channel, component_spec, standard_artifacts
 
 from tfx_distribute.components import Evaluator, Search, Trainer, Tuner, ValueRange
@@ -26,12 +25,19 @@ from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
-class Trips(QueryBasedExampleGen):
-    """Reads a database."""
+class Trips(base_component.BaseComponent):
+    """Reads a database, without a class of TFX's ExampleGens."""
+
+    class Spec(types.ComponentSpec):
+        PARAMETERS: ClassVar = {}
+        INPUTS: ClassVar = {}
+        OUTPUTS: ClassVar = {"examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
+
+    SPEC_CLASS = Spec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor)
 
     def __init__(self) -> None:
-        split = example_gen_pb2.Input.Split(name="all", pattern="SELECT * FROM trips")
-        super().__init__(input_config=example_gen_pb2.Input(splits=[split]))
+        super().__init__(self.Spec(examples=types.Channel(type=standard_artifacts.Examples)))
 
 
 class VersionedTrips(Trips):
@@ -73,25 +79,6 @@ def test_a_query_runs_each_time_unless_it_declares_a_version(monkeypatch):
     stock = Trips()
     stock.data_version = "2026-11-01"
     assert compile_one(stock)["cachingOptions"] == {"enableCache": True}
-
-
-class OwnExampleGen(base_component.BaseComponent):
-    """Reads a web service, without a class of TFX's ExampleGens."""
-
-    class Spec(types.ComponentSpec):
-        PARAMETERS: ClassVar = {}
-        INPUTS: ClassVar = {}
-        OUTPUTS: ClassVar = {"examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
-
-    SPEC_CLASS = Spec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor)
-
-    def __init__(self) -> None:
-        super().__init__(self.Spec(examples=types.Channel(type=standard_artifacts.Examples)))
-
-
-def test_a_component_that_makes_examples_of_nothing_runs_each_time():
-    assert "cachingOptions" not in compile_one(OwnExampleGen())
 
 
 def compile_by_hand(*steps, **resources):

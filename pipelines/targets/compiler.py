@@ -105,7 +105,16 @@ def compile_with_tfx(
     components = {component.id: component for component in pipeline.components}
     _check_resources(resources, components)
     merged = _merge_defaults(components, defaults)
-    _check(pipeline)
+    name, root = pipeline.pipeline_info.pipeline_name, pipeline.pipeline_info.pipeline_root
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"pipeline_name: Kubeflow Pipelines and Vertex AI take lower-case letters, digits and hyphens, at most 128, not "
+            f"{name!r}; write {re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:128] or 'another'!r}"
+        )
+    for node in pipeline.components:
+        _check_user_module(node, root)
+        if isinstance(node, resolver.Resolver):
+            _check_producers(node, pipeline.components)
     with _unchanged(pipeline):
         steps, warnings = [], []
         for component in pipeline.components:
@@ -131,20 +140,6 @@ def compile_with_tfx(
         upstream = {name: sorted(other.id for other in node.upstream_nodes) for name, node in resolvers.items()}
         pipeline_ir.restore_order_of_resolvers(job["pipelineSpec"], upstream)
         return Compiled(job, merged, {step.component.id: step for step in steps}, list(resolvers), tuple(warnings))
-
-
-def _check(pipeline: pipeline_lib.Pipeline) -> None:
-    """Refuses pipelines that TFX would compile incorrectly."""
-    name, root = pipeline.pipeline_info.pipeline_name, pipeline.pipeline_info.pipeline_root
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"pipeline_name: Kubeflow Pipelines and Vertex AI take lower-case letters, digits and hyphens, at most 128, not "
-            f"{name!r}; write {re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:128] or 'another'!r}"
-        )
-    for component in pipeline.components:
-        _check_user_module(component, root)
-        if isinstance(component, resolver.Resolver):
-            _check_producers(component, pipeline.components)
 
 
 def _make_legal_names(names: Sequence[str]) -> list[str]:

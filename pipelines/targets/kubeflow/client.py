@@ -216,23 +216,18 @@ class KubeflowRuns(RemoteRuns):
 
     def _upload(self, name: str, document: str, version: str) -> Any:
         """Uploads a pipeline, or a new version of it; returns the version."""
+        # The client's own method finds neither pipelines of a namespace nor pipelines
+        # whose display name was changed.
+        known = {"predicates": [{"operation": "EQUALS", "key": "name", "stringValue": name}]}
+        found = self.client.list_pipelines(filter=json.dumps(known), namespace=self.namespace).pipelines
         # The client reads files only.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"{name}.yaml"
             file.write_text(document, encoding="utf-8")
-            pipeline_id = self._find_pipeline_id(name)
-            if pipeline_id is None:
-                uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
-                return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
-            return self.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
-
-    def _find_pipeline_id(self, name: str) -> str | None:
-        # The client's own method finds neither pipelines of a namespace nor pipelines
-        # whose display name was changed.
-        predicate = {"operation": "EQUALS", "key": "name", "stringValue": name}
-        name_filter = json.dumps({"predicates": [predicate]})
-        pipelines = self.client.list_pipelines(filter=name_filter, namespace=self.namespace).pipelines
-        return pipelines[0].pipeline_id if pipelines else None
+            if found:
+                return self.client.upload_pipeline_version(str(file), version, pipeline_id=found[0].pipeline_id)
+            uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
+            return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
 
     @contextlib.contextmanager
     def explaining_errors(self) -> Iterator[None]:

@@ -18,7 +18,19 @@ _ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: 
 
 def make(run: Run) -> Report:
     """Reads what the report of a run shows; what is missing is left out and named."""
-    parts = artifacts.read(find_sources(run))
+    resolved = [each for each in run.artifacts if each.is_resolved]
+    sources = artifacts.Sources(
+        statistics=_uri(run, "ExampleStatistics"),
+        anomalies=_uri(run, "ExampleAnomalies"),
+        last_data=next((each.uri for each in resolved if each.type == "ExampleAnomalies"), ""),
+        model_run=_uri(run, "ModelRun"),
+        evaluation=_uri(run, "ModelEvaluation"),
+        trials=_uri(run, "TunerResults"),
+        blessed=run.blessed,
+        unusable_baseline=run.unusable_baseline,
+        search=run.read_properties("TunerResults"),
+    )
+    parts = artifacts.read(sources)
     missing = list(parts.pop("missing"))
     failed = [node.name for node in run.nodes if node.state == "failed"]
     if run.state == "stopped":
@@ -75,22 +87,6 @@ def write(report: Report, path: Path) -> None:
     """Writes a report as an HTML file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page.render(report), encoding="utf-8")
-
-
-def find_sources(run: Run) -> artifacts.Sources:
-    """Returns where the parts of a run's report are."""
-    resolved = [each for each in run.artifacts if each.is_resolved]
-    return artifacts.Sources(
-        statistics=_uri(run, "ExampleStatistics"),
-        anomalies=_uri(run, "ExampleAnomalies"),
-        last_data=next((each.uri for each in resolved if each.type == "ExampleAnomalies"), ""),
-        model_run=_uri(run, "ModelRun"),
-        evaluation=_uri(run, "ModelEvaluation"),
-        trials=_uri(run, "TunerResults"),
-        blessed=run.blessed,
-        unusable_baseline=run.unusable_baseline,
-        search=run.read_properties("TunerResults"),
-    )
 
 
 def describe_anomalies(run: Run) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tfx.orchestration import pipeline as tfx_pipeline
 
-from tfx_distribute.components.example_gen.names import WINDOW
+from tfx_distribute.components.example_gen.names import SCHEDULED_AT, WINDOW
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import Notify
@@ -20,6 +20,8 @@ from tfx_distribute.pipelines.targets.target import Package
 from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
+# Wraps TFX's entrypoint: it fails if user code calls `sys.exit(0)`.
+ENTRYPOINT = "tfx_distribute.components.container.vertex"
 _VALUES = {"INT": "intValue", "DOUBLE": "doubleValue", "STRING": "stringValue"}
 
 
@@ -50,7 +52,10 @@ def compile_pipeline(
         # TFX's own driver, which runs there before a step, does not know its spans.
         has_spans = WINDOW in step.component.exec_properties
         if has_spans:
-            pipeline_ir.set_schedule_time(spec, name)
+            task, component, _ = pipeline_ir.get_step(spec, name)
+            component["inputDefinitions"]["parameters"][SCHEDULED_AT] = {"type": "STRING"}
+            time = {"stringValue": pipeline_ir.SCHEDULE_TIME}
+            task["inputs"]["parameters"][SCHEDULED_AT] = {"runtimeValue": {"constantValue": time}}
         pipeline_ir.complete_step(
             spec,
             name,
@@ -59,7 +64,8 @@ def compile_pipeline(
             is_cached=step.is_cached and not has_spans,
             trains=step.trains,
         )
-    pipeline_ir.guard_entrypoint(spec)
+    for _, container in pipeline_ir.iterate_tfx_containers(spec):
+        container["command"] = pipeline_ir.make_command(ENTRYPOINT)
     pipeline_ir.set_system_types(spec)
     job["labels"] = {**job["labels"], **settings.labels}
     parameters = _values(spec, by_tfx.defaults)

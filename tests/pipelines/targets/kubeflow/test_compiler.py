@@ -146,18 +146,13 @@ def test_data_of_a_declared_version_are_not_read_again(digits):
     assert json.loads(parameter)["content"].endswith(" 1"), "after the hash of its code"
 
 
-def test_resources_in_both_generations(taxi):
-    trainer = executors(taxi.pipeline)["Trainer_executor"]["container"]["resources"]
-    assert trainer == {
-        "resourceCpuLimit": "8",
-        "cpuLimit": 8.0,
-        "resourceMemoryLimit": "32Gi",
-        "memoryLimit": 34.359738368,
-        "accelerator": {"resourceType": "nvidia.com/gpu", "resourceCount": "2", "type": "nvidia.com/gpu", "count": 2},
-    }
-    example_gen = executors(taxi.pipeline)["CsvExampleGen_executor"]["container"]["resources"]
-    assert example_gen["resourceMemoryLimit"] == "8Gi", "which TFX drops"
-    assert executors(taxi.pipeline)["Evaluator_executor"]["container"]["resources"]["cpuLimit"] == 0.5
+@pytest.mark.parametrize(
+    ("name", "cpu", "memory"), [("Trainer", "8", "32Gi"), ("CsvExampleGen", "2", "8Gi"), ("Evaluator", "500m", "2Gi")]
+)
+def test_each_step_has_its_machine(taxi, name, cpu, memory):
+    """TFX drops the memory."""
+    resources = executors(taxi.pipeline)[f"{name}_executor"]["container"]["resources"]
+    assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == (cpu, memory)
 
 
 @pytest.mark.parametrize(("name", "retries"), [("taxi", 3), ("digits", 1)], ids=["on spot machines", "that waits"])

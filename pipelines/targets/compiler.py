@@ -4,6 +4,7 @@ That is TFX's own KubeflowV2DagRunner, and the settings of the Trainer for the t
 """
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from tfx_distribute.pipelines.spec.machines import (
     machine_of_waiting_step,
 )
 from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
+from tfx_distribute.pipelines.targets.settings import RemoteSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 
@@ -89,18 +91,18 @@ class Compiled:
 
 def compile_with_tfx(
     pipeline: pipeline_lib.Pipeline,
-    image: str,
+    settings: RemoteSettings,
     resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None,
-    make_launcher: Callable[[str], LauncherSettings],
-    checkpoint_dir: str | None,
+    make_launcher: Callable[..., LauncherSettings],
     for_kubeflow: bool,
 ) -> Compiled:
     """Compiles a pipeline with TFX, and its Trainers with the settings of the target.
 
-    With `for_kubeflow`, the schema is 2.1.0, and the names of tasks are those that Argo
-    accepts; else it is the schema 2.0.0 of Vertex AI. See `_merge_defaults` and
-    `_configure_trainer` for the other arguments.
+    `make_launcher` turns the name of the pipeline, `resources`, `settings` and a key of
+    `resources` into the launcher that trains there. With `for_kubeflow`, the schema is
+    2.1.0, and the names of tasks are those that Argo accepts; else it is the schema
+    2.0.0 of Vertex AI. `defaults` replace those of the RuntimeParameters.
     """
     components = {component.id: component for component in pipeline.components}
     _check_resources(resources, components)
@@ -115,6 +117,8 @@ def compile_with_tfx(
         _check_user_module(node, root)
         if isinstance(node, resolver.Resolver):
             _check_producers(node, pipeline.components)
+    make_launcher = functools.partial(make_launcher, name, resources, settings)
+    checkpoint_dir = settings.checkpoint_dir(name)
     with _unchanged(pipeline):
         steps, warnings = [], []
         for component in pipeline.components:
@@ -136,7 +140,7 @@ def compile_with_tfx(
             for component, name in zip(pipeline.components, _make_legal_names(list(components)), strict=True):
                 component.with_id(name)
         resolvers = {each.id: each for each in pipeline.components if isinstance(each, resolver.Resolver)}
-        job = _compile(pipeline, image, for_kubeflow)
+        job = _compile(pipeline, settings.image, for_kubeflow)
         upstream = {name: sorted(other.id for other in node.upstream_nodes) for name, node in resolvers.items()}
         pipeline_ir.restore_order_of_resolvers(job["pipelineSpec"], upstream)
         return Compiled(job, merged, {step.component.id: step for step in steps}, list(resolvers), tuple(warnings))
@@ -241,9 +245,8 @@ def _configure_trainer(
 ) -> bool:
     """Sets `launcher` and `checkpoint_dir` of a Trainer or Tuner where unset.
 
-    `make_launcher` turns a key of `resources` into the launcher that trains there. A
-    `checkpoint_dir` of None is the Trainer's own default. Returns True if it trains in
-    its own step. The defaults of parameters decide this, so that each step gets the
+    A `checkpoint_dir` of None is the Trainer's own default. Returns True if it trains
+    in its own step. The defaults of parameters decide this, so that each step gets the
     machine that it needs.
     """
     properties = trainer.spec.exec_properties

@@ -1,9 +1,10 @@
 """Defines what a target is, a platform that pipelines run on, and lists all targets.
 
 To add a target, write a folder `targets/NAME/` with a `target.py`, a `settings.py`,
-whose class has `TARGET`, and a `compiler.py` with `compile_pipeline`, and add one line
-to `target_names.TARGETS` and one field to `spec.targets.Targets`. The choices of
-`--target` and the target's own command-line options follow from that.
+whose class has `TARGET`, a `compiler.py` with `compile_pipeline` and a `machines.py`
+with `launcher_settings`, and add one line to `target_names.TARGETS` and one field to
+`spec.targets.Targets`. The choices of `--target` and the target's own command-line
+options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
 everything else that takes time inside of methods.
@@ -298,9 +299,14 @@ class RemoteTarget(Target[RemoteSettingsT]):
         Raises a ConfigurationError if the platform does not answer, or refuses.
         """
 
-    @abc.abstractmethod
     def launcher_settings(self) -> "LauncherSettings":
-        """Returns where the Trainer trains."""
+        """Returns where the Trainer trains.
+
+        The function of that name in the target's `machines.py` makes it.
+        """
+        machines = importlib.import_module(f"tfx_distribute.pipelines.targets.{self.name}.machines")
+        settings: LauncherSettings = machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
+        return settings
 
     def launches(self) -> dict[str, Any] | None:
         """Returns the request for the machines that train, or None for the step."""

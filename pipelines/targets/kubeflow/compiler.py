@@ -4,7 +4,6 @@ TFX's own KubeflowV2DagRunner compiles it; `pipeline_ir` adapts the result.
 """
 
 import copy
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -67,15 +66,8 @@ def compile_pipeline(
 ) -> Package:
     """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`."""
     accelerators.check_all(resources, settings.platform)
-    name = pipeline.pipeline_info.pipeline_name
     by_tfx = targets_compiler.compile_with_tfx(
-        pipeline,
-        settings.image,
-        resources,
-        defaults,
-        functools.partial(machines.launcher_settings, name, resources, settings),
-        machines.checkpoint_dir(name, settings),
-        for_kubeflow=True,
+        pipeline, settings, resources, defaults, machines.launcher_settings, for_kubeflow=True
     )
     compiled = {**by_tfx.job["pipelineSpec"], "defaultPipelineRoot": settings.pipeline_root}
     for name, parameter in compiled["root"].get("inputDefinitions", {}).get("parameters", {}).items():

@@ -166,18 +166,6 @@ def launcher_settings(
     )
 
 
-def checkpoint_dir(name: str, settings: KubeflowSettings) -> str | None:
-    """Returns the folder of a pipeline's checkpoints; None for the Trainer's default.
-
-    It does not depend on the run, so that a later run finds the checkpoints: its steps
-    have other addresses.
-    """
-    if settings.training_dir:
-        return f"{settings.training_dir.rstrip('/')}/checkpoints"
-    root = settings.pipeline_root.rstrip("/")
-    return f"{root}/{name}/checkpoints" if root.startswith("gs://") else None
-
-
 def make_pod_template(machine: MachineSpec, target: KubeflowSettings) -> Document:
     """Returns the pod template of a training process, without its command.
 

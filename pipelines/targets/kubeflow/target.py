@@ -9,7 +9,6 @@ import click
 from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
 
 if TYPE_CHECKING:
-    from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
 
@@ -113,12 +112,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
                 f"targets.kubeflow.secrets: [{{name: SECRET, env: {{{notify.urls}: KEY}}}}]"
             )
         return warnings
-
-    def launcher_settings(self) -> "KubernetesSettings":
-        """Returns the pods that train."""
-        from tfx_distribute.pipelines.targets.kubeflow import machines
-
-        return machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

@@ -3,7 +3,6 @@
 TFX's own KubeflowV2DagRunner makes the PipelineJob; this adds what it leaves out.
 """
 
-import functools
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -34,15 +33,8 @@ def compile_pipeline(
 ) -> Package:
     """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`."""
     accelerators.check_all(resources, "vertex")
-    name = pipeline.pipeline_info.pipeline_name
     by_tfx = targets_compiler.compile_with_tfx(
-        pipeline,
-        settings.image,
-        resources,
-        defaults,
-        functools.partial(vertex_machines.launcher_settings, name, resources, settings),
-        vertex_machines.checkpoint_dir(name, settings),
-        for_kubeflow=False,
+        pipeline, settings, resources, defaults, vertex_machines.launcher_settings, for_kubeflow=False
     )
     job, spec = by_tfx.job, by_tfx.job["pipelineSpec"]
     pipeline_ir.check_references(spec)

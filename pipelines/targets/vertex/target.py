@@ -8,7 +8,6 @@ import click
 from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
 
 if TYPE_CHECKING:
-    from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 
@@ -88,12 +87,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
                 "its pipeline jobs"
             )
         return warnings
-
-    def launcher_settings(self) -> "VertexTrainingSettings":
-        """Returns the machines that train."""
-        from tfx_distribute.pipelines.targets.vertex import machines
-
-        return machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import click
 
 from tfx_distribute.pipelines import target_names
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -166,8 +167,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
         Raises a ConfigurationError if they do not. `options` is name -> value.
         """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         cron = options.get("cron")
         for name in cls.times if cron is None else ("wait",):
             if options.get(name):
@@ -204,7 +203,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
         """Checks the settings, the machines, and that steps can reach the data."""
         from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED
-        from tfx_distribute.trainer_module.errors import ConfigurationError
 
         spec = self.spec
         settings: RemoteSettingsT | None = getattr(spec.targets, self.name)
@@ -332,8 +330,6 @@ def get_remote(name: str) -> type[RemoteTarget[Any]]:
     """Returns the class of a target that pipelines are compiled for."""
     target = target_names.get(name)
     if not issubclass(target, RemoteTarget):
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         choices = ", ".join(remote_targets())
         raise ConfigurationError(f"target: pipelines are not compiled for {name!r}; choose one of {choices}")
     return target

@@ -163,8 +163,12 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     if start.path == LATEST_BLESSED and blessed_model:
         base_model = blessed_model.outputs["model"]
     elif start.path:
-        imported = _import_base_model(start.path)
-        nodes.append(imported)
+        # With a fingerprint of its weights, the Trainer runs again if they change in
+        # the same place. That of a model at an address is not known here.
+        weights = {} if "://" in start.path else {FINGERPRINT: location.fingerprint(start.path)}
+        model_type = standard_artifacts.Model
+        imported = importer.Importer(source_uri=start.path, artifact_type=model_type, custom_properties=weights)
+        nodes.append(imported.with_id("base-model"))
         base_model = imported.outputs["result"]
     training = {
         module.train: module.function_path(module.train),
@@ -325,19 +329,6 @@ def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.Ba
             "into a missing value; convert the files to Parquet and write data.parquet, or use an executor of your own"
         )
     return component
-
-
-def _import_base_model(path: str) -> importer.Importer:
-    """Makes the node that records a base model in ML Metadata.
-
-    The artifact has a fingerprint of the model's weights, so that the Trainer runs
-    again if they change in the same place. That of a model at an address is not known
-    here.
-    """
-    properties = {} if "://" in path else {FINGERPRINT: location.fingerprint(path)}
-    return importer.Importer(source_uri=path, artifact_type=standard_artifacts.Model, custom_properties=properties).with_id(
-        "base-model"
-    )
 
 
 def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.EvalConfig:

@@ -20,6 +20,7 @@ from google.auth import exceptions as google_errors
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.pipelines.targets import pipeline_ir
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.remote_runs import (
     FINAL_STATES,
     RemoteRun,
@@ -75,7 +76,7 @@ class KubeflowRuns(RemoteRuns):
 
     ```python
     runs = KubeflowRuns("http://localhost:8080")
-    submitted = runs.submit("mine", document, "gs://bucket/root")
+    submitted = runs.submit("mine", document, settings, {"epochs": 3})
     succeeded = runs.follow(submitted.id, print)
     ```
 
@@ -105,34 +106,31 @@ class KubeflowRuns(RemoteRuns):
         self,
         name: str,
         document: str,
-        pipeline_root: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
+        settings: KubeflowSettings,
+        arguments: Mapping[str, Any],
         display_name: str | None = None,
-        experiment: str | None = None,
-        service_account: str | None = None,
         schedule: Mapping[str, Any] | None = None,
     ) -> Submitted:
         """Runs a pipeline once, or on a schedule.
 
-        Uploads it, as a new version if there is a pipeline of that name. What is None
-        is the installation's, and the run has the name of the version. `schedule` has
-        `cron`, with five fields, and what else the command `submit` takes for one.
+        Uploads it, as a new version if there is a pipeline of that name. Without
+        `display_name`, the run has the name of the version. `schedule` has `cron`, with
+        five fields, and what else the command `submit` takes for one.
         """
         # The time is for people to read; two people may submit in the same second.
         version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
         output = io.StringIO()
         with self.explaining_errors(), contextlib.redirect_stdout(output):
             uploaded = self._upload(name, document, version)
-            created = self.client.create_experiment(experiment or "Default", namespace=self.namespace)
+            created = self.client.create_experiment(settings.experiment or "Default", namespace=self.namespace)
             request = {
                 "experiment_id": created.experiment_id,
                 "job_name": display_name or version,
-                "params": dict(arguments or {}),
+                "params": dict(arguments),
                 "pipeline_id": uploaded.pipeline_id,
                 "version_id": uploaded.pipeline_version_id,
-                "pipeline_root": pipeline_root,
-                "service_account": service_account,
+                "pipeline_root": settings.pipeline_root,
+                "service_account": settings.service_account,
             }
             if schedule:
                 recurring = self.client.create_recurring_run(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
@@ -45,8 +46,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Checks that options of one run and those of a schedule are not mixed."""
         super().check_options(options)
         if "TZ=" in (options.get("cron") or ""):
-            from tfx_distribute.trainer_module.errors import ConfigurationError
-
             raise ConfigurationError(
                 "--cron: Kubeflow Pipelines has one time zone for all schedules, UTC unless CRON_SCHEDULE_TIMEZONE of its "
                 "API server says otherwise; leave TZ= out"
@@ -56,7 +55,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         """Checks the settings and the machines."""
         from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.targets.kubeflow import machines
-        from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.job import strategy_table
 
         spec, root, has_gs_root = self.spec, settings.pipeline_root, settings.pipeline_root.startswith("gs://")
@@ -87,8 +85,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
         Kubeflow copies artifacts; it imports a base model as one.
         """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         mounts = [volume.mount_path for volume in settings.volumes]
         if setting == "trainer.base_model":
             # Not oci://, since TensorFlow cannot read a model in an image.
@@ -127,13 +123,5 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.pipelines.targets.kubeflow import client
 
         runs = client.KubeflowRuns(self.settings.host, self.settings.namespace, self.options.get("existing_token"))
-        return runs, runs.submit(
-            self.spec.name,
-            package.to_text(),
-            self.settings.pipeline_root,
-            arguments,
-            display_name=self.options.get("run_name"),
-            experiment=self.settings.experiment,
-            service_account=self.settings.service_account,
-            schedule=schedule,
-        )
+        run_name = self.options.get("run_name")
+        return runs, runs.submit(self.spec.name, package.to_text(), self.settings, arguments, run_name, schedule)

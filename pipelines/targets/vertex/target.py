@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
@@ -33,8 +34,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Checks that options of one run and those of a schedule are not mixed."""
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         if options.get("experiment"):
             raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
         super().check_options(options)
@@ -44,7 +43,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER
         from tfx_distribute.pipelines.targets.vertex import machines
-        from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.job import strategy_table
 
         spec = self.spec
@@ -71,8 +69,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
     def check_address(self, setting: str, path: str, settings: "VertexSettings") -> None:
         """Checks that other machines can reach a path."""
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         if not path.startswith("gs://"):
             raise ConfigurationError(
                 f"{setting}: {path} cannot be reached by a step; for Vertex AI write an address such as gs://bucket/folder"

@@ -24,6 +24,8 @@ from tfx_distribute.pipelines.targets.kubeflow import compiler
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+GOOGLE = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
+
 
 class Trips(base_component.BaseComponent):
     """Reads a database, without a class of TFX's ExampleGens."""
@@ -50,11 +52,16 @@ class VersionedTrips(Trips):
         return self.last_change
 
 
+def compile_by_hand(*steps, **resources):
+    """Compiles a pipeline of components; `resources` has the machines of some."""
+    handwritten = Pipeline("by-hand", "gs://bucket/root", components=list(steps), enable_cache=True)
+    machines = {name: MachineSpec(**machine) for name, machine in resources.items()}
+    return compiler.compile_pipeline(handwritten, GOOGLE, machines)
+
+
 def compile_one(example_gen: Trips) -> dict:
     """Compiles a pipeline in Python; returns the task of its only component."""
-    handwritten = Pipeline("by-hand", "gs://bucket/root", components=[example_gen], enable_cache=True)
-    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    package = compiler.compile_pipeline(handwritten, kubeflow, {})
+    package = compile_by_hand(example_gen)
     task = package.pipeline["root"]["dag"]["tasks"][example_gen.id]
     warned = any(f"{example_gen.id}: declares no data_version" in warning for warning in package.warnings)
     assert warned == ("cachingOptions" not in task)
@@ -79,14 +86,6 @@ def test_a_query_runs_each_time_unless_it_declares_a_version(monkeypatch):
     stock = Trips()
     stock.data_version = "2026-11-01"
     assert compile_one(stock)["cachingOptions"] == {"enableCache": True}
-
-
-def compile_by_hand(*steps, **resources):
-    """Compiles a pipeline of components; `resources` has the machines of some."""
-    handwritten = Pipeline("by-hand", "gs://bucket/root", components=list(steps))
-    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    machines = {name: MachineSpec(**machine) for name, machine in resources.items()}
-    return compiler.compile_pipeline(handwritten, kubeflow, machines)
 
 
 def test_names_are_legal_unique_and_not_those_of_the_backend():
@@ -128,10 +127,8 @@ def test_each_trainer_has_its_machine_and_its_folder():
 
 
 def test_defaults_replace_those_of_the_same_parameters():
-    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-
     def read_defaults(pipeline, **defaults):
-        package = compiler.compile_pipeline(pipeline, kubeflow, {}, defaults)
+        package = compiler.compile_pipeline(pipeline, GOOGLE, {}, defaults)
         declared = package.pipeline["root"]["inputDefinitions"]["parameters"]
         return {name: parameter.get("defaultValue") for name, parameter in declared.items()}
 

@@ -19,12 +19,6 @@ from tfx_distribute.pipelines.targets.vertex import compiler
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-TUNE = {
-    "objective": "val_accuracy",
-    "max_trials": 3,
-    "space": {"learning_rate": {"min": 0.0001, "max": 0.1, "sampling": "log"}},
-}
-
 
 @pytest.fixture(scope="module")
 def taxi_file(tmp_path_factory):

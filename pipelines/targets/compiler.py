@@ -127,7 +127,7 @@ def compile_with_tfx(
             trains = isinstance(component, TRAINING)
             waits = trains and not _configure_trainer(component, resources, make_launcher, checkpoint_dir, merged)
             is_cached = not _is_pusher(component)
-            if _reads_no_files(component) and not _has_version(component):
+            if _reads_unknown_data(component):
                 is_cached = False
                 warnings.append(
                     f"{component.id}: declares no data_version, so that it runs each time, and everything after it too; if "
@@ -281,23 +281,20 @@ def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str,
     return parameters
 
 
-def _has_version(query: base_component.BaseComponent) -> bool:
-    """Returns True if an ExampleGen without files declares a version of its data.
+def _reads_unknown_data(component: base_component.BaseComponent) -> bool:
+    """Returns True for an ExampleGen whose data no cache can tell from other data.
 
-    Its code and version become a part of its cache key; those of a pipeline file have
-    them already.
+    It reads no files, and declares no version of its data. Its code and version become
+    a part of its cache key; those of a pipeline file have them already.
     """
-    if not getattr(query, "data_version", ""):
-        return False
-    if tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
-        tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
-    return True
-
-
-def _reads_no_files(component: base_component.BaseComponent) -> bool:
-    """Returns True for an ExampleGen whose data no cache can tell from other data."""
     makes_examples = any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
-    return makes_examples and not component.inputs and not isinstance(component, FileBasedExampleGen)
+    if not makes_examples or component.inputs or isinstance(component, FileBasedExampleGen):
+        return False
+    if not getattr(component, "data_version", ""):
+        return True
+    if tfx_pipeline.FINGERPRINT not in component.spec.exec_properties:
+        tfx_pipeline.add_to_cache_key(component, tfx_pipeline.fingerprint_example_gen(component))
+    return False
 
 
 def _is_pusher(component: base_component.BaseComponent) -> bool:

@@ -60,20 +60,10 @@ def compile_pipeline(
         container["command"] = pipeline_ir.make_command(ENTRYPOINT)
     pipeline_ir.set_system_types(spec)
     job["labels"] = {**job["labels"], **settings.labels}
-    parameters = _values(spec, by_tfx.defaults)
+    # TFX drops the defaults: the schema 2.0.0 has none. They are values of the job.
+    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
+    given = {name: value for name, value in by_tfx.defaults.items() if name in declared and value is not None}
+    parameters = {name: {_VALUES[declared[name]["type"]]: value} for name, value in given.items()}
     job["runtimeConfig"] = {"gcsOutputDirectory": settings.pipeline_root, "parameters": parameters}
     text = json.dumps(job, indent=2, sort_keys=True) + "\n"
     return Package(job, {}, text, len(spec["root"]["dag"]["tasks"]), by_tfx.warnings)
-
-
-def _values(spec: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the defaults of pipeline parameters as values of the job.
-
-    TFX drops them, since the schema 2.0.0 has no defaults.
-    """
-    declared = spec["root"].get("inputDefinitions", {}).get("parameters", {})
-    return {
-        name: {_VALUES[parameter["type"]]: defaults[name]}
-        for name, parameter in declared.items()
-        if defaults.get(name) is not None
-    }

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import Train as Train
     from tfx_distribute.pipelines.spec.pipeline import Transform as Transform
     from tfx_distribute.pipelines.spec.pipeline import Validate as Validate
+    from tfx_distribute.pipelines.spec.targets import LocalSettings as LocalSettings
     from tfx_distribute.pipelines.spec.targets import Targets as Targets
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings as KubeflowSettings
     from tfx_distribute.pipelines.targets.kubeflow.settings import Secret as Secret
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.results import MetricResult as MetricResult
     from tfx_distribute.pipelines.targets.local.results import RunResult as RunResult
     from tfx_distribute.pipelines.targets.local.runner import NodeError as NodeError
-    from tfx_distribute.pipelines.targets.local.settings import LocalSettings as LocalSettings
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings as VertexSettings
     from tfx_distribute.trainer_module.errors import ConfigurationError as ConfigurationError
 

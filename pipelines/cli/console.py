@@ -293,11 +293,11 @@ def showing_run(spec: PipelineSpec, paths: "RunPaths", **options: bool) -> Itera
 
 def print_commands(console: Console, paths: "RunPaths") -> None:
     """Prints the commands that show a run, and its log."""
-    from tfx_distribute.pipelines.targets.local import commands, runs
+    from tfx_distribute.pipelines.targets.local import results, runs
     from tfx_distribute.trainer_module.errors import ConfigurationError
 
     try:
-        shown = commands.list_commands(runs.find([paths.root], paths.run_id))
+        shown = results.list_commands(runs.find([paths.root], paths.run_id))
     except ConfigurationError:  # it did not come to its first node
         shown = {"log": str(paths.log)}
     for name, text in shown.items():

@@ -111,7 +111,7 @@ def _find_facts(paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[s
 
     facts, before = {"reason": ending.reason}, "succeeded"
     if paths is not None:
-        from tfx_distribute.pipelines.targets.local import commands, results, runs
+        from tfx_distribute.pipelines.targets.local import results, runs
 
         facts, run = {"run": paths.run_id, "reason": ending.reason, "log": str(paths.log)}, None
         with contextlib.suppress(ConfigurationError):
@@ -123,7 +123,7 @@ def _find_facts(paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[s
         if run:
             found = results.list_facts(run, results.read_evaluation(run)[0])
             shown = {fact.name: message.describe_metric(fact.text, fact.verdict) for fact in found}
-            facts = {"run": run.id, **run.data, "reason": ending.reason, **shown, **commands.list_commands(run)}
+            facts = {"run": run.id, **run.data, "reason": ending.reason, **shown, **results.list_commands(run)}
     facts = {name: terminal.escape(text) for name, text in {**facts, "host": socket.gethostname()}.items()}
     return message.find_outcome(ending.code, before), facts
 

@@ -114,13 +114,13 @@ def show(run: str | None, root: str | None, target_class: Any, output: str, **op
     found = find_local(root, run)
     with calm():
         from tfx_distribute.pipelines.cli import console
-        from tfx_distribute.pipelines.targets.local import commands, results
         from tfx_distribute.pipelines.targets.local import report as report_lib
+        from tfx_distribute.pipelines.targets.local import results
 
         evaluation, missing = results.read_evaluation(found)
         anomalies = report_lib.describe_anomalies(found)
     metrics = results.list_metrics(found, evaluation)
-    files = commands.list_commands(found)
+    files = results.list_commands(found)
     if output == "json":
         more = {
             "data": found.data,
@@ -157,10 +157,10 @@ def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
             if (other.id, other.root) == (run.id, run.root):
                 refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
     with calm():
-        from tfx_distribute.pipelines.targets.local import comparison, results
+        from tfx_distribute.pipelines.targets.local import results
 
         evaluations, texts = zip(*map(results.read_evaluation, found), strict=True)
-    result = comparison.compare(found, list(map(results.list_metrics, found, evaluations)))
+    result = results.compare(found, list(map(results.list_metrics, found, evaluations)))
     ids, missing = [run.id for run in found], list(itertools.chain(*texts))
     if output == "json":
         lists = {
@@ -204,14 +204,14 @@ def logs(run: str | None, root: str | None, process: str | None) -> None:
 def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> None:
     """Starts TensorBoard with the logs of runs: trainings, and trials of searches."""
     found = [find_local(root, name) for name in names or (None,)]
-    from tfx_distribute.pipelines.targets.local import commands
+    from tfx_distribute.pipelines.targets.local import results
 
-    folders = commands.find_tensorboard_folders(found)
+    folders = results.find_tensorboard_folders(found)
     if not folders:
         failed = [f"{node.name} failed" for run in found for node in run.nodes if node.state == "failed"]
         reason = ", ".join(failed) or "no Trainer ran, or they were deleted"
         refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; {reason}")
-    arguments = commands.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
+    arguments = results.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
     click.echo(" ".join(["tensorboard", *arguments]), err=True)
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *arguments])  # noqa: S606 (no shell on purpose)
@@ -252,7 +252,7 @@ def prune(keep: int, dry_run: bool, root: str | None) -> None:
     with refusing_errors():
         for folder in runs_lib.find_roots(root):
             if dry_run:
-                plan = pruning.make_plan(folder, runs_lib.list_runs([folder]), keep)
+                plan = pruning.make_plan(folder, list(runs_lib.iterate_runs([folder])), keep)
                 shown = ["would remove", *map(str, plan.folders)]
             else:
                 plan, shown = pruning.prune(folder, keep), ["removed"]

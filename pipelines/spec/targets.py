@@ -4,8 +4,15 @@ from pydantic import Field
 
 from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
-from tfx_distribute.pipelines.targets.local.settings import LocalSettings
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
+
+
+class LocalSettings(SpecModel):
+    """Settings of runs on this machine."""
+
+    root: str | None = None
+    """Folder for artifacts, metadata, logs and models. Default: `runs/<name>` in the
+    working folder."""
 
 
 class Targets(SpecModel):

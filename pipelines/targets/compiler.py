@@ -4,6 +4,7 @@ That is TFX's own KubeflowV2DagRunner, and the settings of the Trainer for the t
 """
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from tfx_distribute.pipelines.spec.machines import (
     machine_of_waiting_step,
 )
 from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
+from tfx_distribute.pipelines.targets.settings import RemoteSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 
@@ -89,23 +91,34 @@ class Compiled:
 
 def compile_with_tfx(
     pipeline: pipeline_lib.Pipeline,
-    image: str,
+    settings: RemoteSettings,
     resources: Mapping[str, MachineSpec],
     defaults: Mapping[str, Any] | None,
-    make_launcher: Callable[[str], LauncherSettings],
-    checkpoint_dir: str | None,
+    make_launcher: Callable[..., LauncherSettings],
     for_kubeflow: bool,
 ) -> Compiled:
     """Compiles a pipeline with TFX, and its Trainers with the settings of the target.
 
-    With `for_kubeflow`, the schema is 2.1.0, and the names of tasks are those that Argo
-    accepts; else it is the schema 2.0.0 of Vertex AI. See `_merge_defaults` and
-    `_configure_trainer` for the other arguments.
+    `make_launcher` turns the name of the pipeline, `resources`, `settings` and a key of
+    `resources` into the launcher that trains there. With `for_kubeflow`, the schema is
+    2.1.0, and the names of tasks are those that Argo accepts; else it is the schema
+    2.0.0 of Vertex AI. `defaults` replace those of the RuntimeParameters.
     """
     components = {component.id: component for component in pipeline.components}
     _check_resources(resources, components)
     merged = _merge_defaults(components, defaults)
-    _check(pipeline)
+    name, root = pipeline.pipeline_info.pipeline_name, pipeline.pipeline_info.pipeline_root
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"pipeline_name: Kubeflow Pipelines and Vertex AI take lower-case letters, digits and hyphens, at most 128, not "
+            f"{name!r}; write {re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:128] or 'another'!r}"
+        )
+    for node in pipeline.components:
+        _check_user_module(node, root)
+        if isinstance(node, resolver.Resolver):
+            _check_producers(node, pipeline.components)
+    make_launcher = functools.partial(make_launcher, name, resources, settings)
+    checkpoint_dir = settings.checkpoint_dir(name)
     with _unchanged(pipeline):
         steps, warnings = [], []
         for component in pipeline.components:
@@ -114,7 +127,7 @@ def compile_with_tfx(
             trains = isinstance(component, TRAINING)
             waits = trains and not _configure_trainer(component, resources, make_launcher, checkpoint_dir, merged)
             is_cached = not _is_pusher(component)
-            if _reads_no_files(component) and not _has_version(component):
+            if _reads_unknown_data(component):
                 is_cached = False
                 warnings.append(
                     f"{component.id}: declares no data_version, so that it runs each time, and everything after it too; if "
@@ -127,24 +140,10 @@ def compile_with_tfx(
             for component, name in zip(pipeline.components, _make_legal_names(list(components)), strict=True):
                 component.with_id(name)
         resolvers = {each.id: each for each in pipeline.components if isinstance(each, resolver.Resolver)}
-        job = _compile(pipeline, image, for_kubeflow)
+        job = _compile(pipeline, settings.image, for_kubeflow)
         upstream = {name: sorted(other.id for other in node.upstream_nodes) for name, node in resolvers.items()}
         pipeline_ir.restore_order_of_resolvers(job["pipelineSpec"], upstream)
         return Compiled(job, merged, {step.component.id: step for step in steps}, list(resolvers), tuple(warnings))
-
-
-def _check(pipeline: pipeline_lib.Pipeline) -> None:
-    """Refuses pipelines that TFX would compile incorrectly."""
-    name, root = pipeline.pipeline_info.pipeline_name, pipeline.pipeline_info.pipeline_root
-    if not _NAME.fullmatch(name):
-        raise ConfigurationError(
-            f"pipeline_name: Kubeflow Pipelines and Vertex AI take lower-case letters, digits and hyphens, at most 128, not "
-            f"{name!r}; write {re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')[:128] or 'another'!r}"
-        )
-    for component in pipeline.components:
-        _check_user_module(component, root)
-        if isinstance(component, resolver.Resolver):
-            _check_producers(component, pipeline.components)
 
 
 def _make_legal_names(names: Sequence[str]) -> list[str]:
@@ -246,9 +245,8 @@ def _configure_trainer(
 ) -> bool:
     """Sets `launcher` and `checkpoint_dir` of a Trainer or Tuner where unset.
 
-    `make_launcher` turns a key of `resources` into the launcher that trains there. A
-    `checkpoint_dir` of None is the Trainer's own default. Returns True if it trains in
-    its own step. The defaults of parameters decide this, so that each step gets the
+    A `checkpoint_dir` of None is the Trainer's own default. Returns True if it trains
+    in its own step. The defaults of parameters decide this, so that each step gets the
     machine that it needs.
     """
     properties = trainer.spec.exec_properties
@@ -283,23 +281,20 @@ def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str,
     return parameters
 
 
-def _has_version(query: base_component.BaseComponent) -> bool:
-    """Returns True if an ExampleGen without files declares a version of its data.
+def _reads_unknown_data(component: base_component.BaseComponent) -> bool:
+    """Returns True for an ExampleGen whose data no cache can tell from other data.
 
-    Its code and version become a part of its cache key; those of a pipeline file have
-    them already.
+    It reads no files, and declares no version of its data. Its code and version become
+    a part of its cache key; those of a pipeline file have them already.
     """
-    if not getattr(query, "data_version", ""):
-        return False
-    if tfx_pipeline.FINGERPRINT not in query.spec.exec_properties:
-        tfx_pipeline.add_to_cache_key(query, tfx_pipeline.fingerprint_example_gen(query))
-    return True
-
-
-def _reads_no_files(component: base_component.BaseComponent) -> bool:
-    """Returns True for an ExampleGen whose data no cache can tell from other data."""
     makes_examples = any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
-    return makes_examples and not component.inputs and not isinstance(component, FileBasedExampleGen)
+    if not makes_examples or component.inputs or isinstance(component, FileBasedExampleGen):
+        return False
+    if not getattr(component, "data_version", ""):
+        return True
+    if tfx_pipeline.FINGERPRINT not in component.spec.exec_properties:
+        tfx_pipeline.add_to_cache_key(component, tfx_pipeline.fingerprint_example_gen(component))
+    return False
 
 
 def _is_pusher(component: base_component.BaseComponent) -> bool:

@@ -24,7 +24,6 @@ Document = dict[str, Any]
 
 EXECUTOR = "_executor"  # suffix that TFX adds to a component's name for its executor
 ENTRYPOINT = "tfx_distribute.components.container"
-GUARDED_ENTRYPOINT = "tfx_distribute.components.container.vertex"
 # Python's own errors for an image without this package, or with packages of two lines
 # of TFX, do not say how to fix it.
 _START = """\
@@ -40,7 +39,7 @@ runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
 # kfp's dsl.PIPELINE_JOB_SCHEDULE_TIME_UTC_PLACEHOLDER: for a run that was started by
 # hand, the time when it was created.
-_SCHEDULE_TIME = "{{$.pipeline_job_schedule_time_utc}}"
+SCHEDULE_TIME = "{{$.pipeline_job_schedule_time_utc}}"
 WHOLE = "exit-handler-1"  # kfp's name of a pipeline within one, whose end a step waits for
 SCHEMA_VERSION = "0.0.1"  # of `system.` types, as kfp writes it
 _TITLE = re.compile(r"^title: (system\.\w+)$", re.MULTILINE)
@@ -53,16 +52,6 @@ def make_command(module: str, version: str = __version__) -> list[str]:
     `version` is that of this package, which the image has to have.
     """
     return ["python", "-c", _START.format(module=module, version=version)]
-
-
-def set_defaults(pipeline: Document, defaults: Mapping[str, Any]) -> None:
-    """Restores the defaults of pipeline parameters, which TFX loses.
-
-    A default of None means that each run must set the parameter.
-    """
-    for name, parameter in pipeline["root"].get("inputDefinitions", {}).get("parameters", {}).items():
-        if defaults.get(name) is not None:
-            parameter.update(defaultValue=defaults[name], isOptional=True)
 
 
 def restore_order_of_resolvers(pipeline: Document, upstream: Mapping[str, Sequence[str]]) -> None:
@@ -89,16 +78,10 @@ def _list_tasks_of_resolver(tasks: Document, node: str) -> list[str]:
 
 def set_entrypoint(pipeline: Document) -> None:
     """Replaces TFX's entrypoint of each component by ours."""
-    for component, container in _iterate_tfx_containers(pipeline):
+    for component, container in iterate_tfx_containers(pipeline):
         class_path, beam_args = _split_tfx_arguments(container["args"])
         container["command"] = make_command(ENTRYPOINT)
         container["args"] = [*_make_arguments("execute", class_path, component), *beam_args]
-
-
-def guard_entrypoint(pipeline: Document) -> None:
-    """Wraps TFX's entrypoint in ours, which fails if user code calls `sys.exit(0)`."""
-    for _, container in _iterate_tfx_containers(pipeline):
-        container["command"] = make_command(GUARDED_ENTRYPOINT)
 
 
 def set_system_types(pipeline: Document) -> None:
@@ -131,7 +114,7 @@ def add_resolved_input(pipeline: Document, name: str, driver: str) -> None:
     inputs = {"parameters": copy.deepcopy(task["inputs"]["parameters"])}
     if LAST_SPAN in inputs["parameters"]:  # not for the ExampleGen, whose key in the cache it would change
         interface["inputDefinitions"]["parameters"][SCHEDULED_AT] = string
-        inputs["parameters"][SCHEDULED_AT] = {"runtimeValue": {"constant": _SCHEDULE_TIME}}
+        inputs["parameters"][SCHEDULED_AT] = {"runtimeValue": {"constant": SCHEDULE_TIME}}
     arguments = _make_arguments("resolve-input", driver, interface)
     resolver_container = {"image": container["image"], "command": make_command(ENTRYPOINT), "args": arguments}
     # What makes the files has to be done before they are inspected.
@@ -142,13 +125,6 @@ def add_resolved_input(pipeline: Document, name: str, driver: str) -> None:
         "taskOutputParameter": {"producerTask": resolver, "outputParameterKey": RESOLVED_INPUT}
     }
     task["dependentTasks"] = sorted({*task.get("dependentTasks", ()), resolver})
-
-
-def set_schedule_time(pipeline: Document, name: str) -> None:
-    """Passes the scheduled time of the run to an ExampleGen on Vertex AI."""
-    task, component, _ = get_step(pipeline, name)
-    component["inputDefinitions"]["parameters"][SCHEDULED_AT] = {"type": "STRING"}
-    task["inputs"]["parameters"][SCHEDULED_AT] = {"runtimeValue": {"constantValue": {"stringValue": _SCHEDULE_TIME}}}
 
 
 def replace_resolvers(
@@ -182,11 +158,16 @@ def replace_resolvers(
                     artifact["taskOutputArtifact"]["producerTask"] = f"{node}-import"
             if last in task.get("dependentTasks", ()):
                 task["dependentTasks"] = sorted({*task["dependentTasks"], f"{node}-import"} - {last})
-        arguments = ["--metadata-service", metadata_service, "--pipeline", pipeline["pipelineInfo"]["name"]]
+        arguments = ["latest-artifact", "--executor-input", "{{$}}", "--metadata-service", metadata_service]
+        arguments += ["--pipeline", pipeline["pipelineInfo"]["name"], "--type", type_name]
         # Kubeflow reads a query such as ?region=eu as settings; addresses of artifacts
         # have none.
-        arguments += ["--type", type_name, "--pipeline-root", pipeline_root.partition("?")[0].rstrip("/")]
-        _add_latest_artifact(pipeline, node, key, artifact_type, dependencies, image, arguments)
+        arguments += ["--pipeline-root", pipeline_root.partition("?")[0].rstrip("/")]
+        step = {"image": image, "command": make_command(ENTRYPOINT), "args": arguments}
+        uri = {"outputDefinitions": {"parameters": {"uri": {"parameterType": "STRING"}}}}
+        order = {"dependentTasks": dependencies} if dependencies else {}
+        add_task(pipeline, node, uri, {"container": step}, order)
+        _add_importer(pipeline, node, key, artifact_type)
 
 
 def _read_title(artifact_type: Document) -> str:
@@ -194,23 +175,9 @@ def _read_title(artifact_type: Document) -> str:
     return str(artifact_type.get("schemaTitle") or yaml.safe_load(artifact_type["instanceSchema"])["title"])
 
 
-def _add_latest_artifact(
-    pipeline: Document,
-    node: str,
-    key: str,
-    artifact_type: Document,
-    dependencies: list[str],
-    image: str,
-    arguments: Sequence[str],
-) -> None:
+def _add_importer(pipeline: Document, node: str, key: str, artifact_type: Document) -> None:
+    """Adds a pipeline with an importer of the address that a step has found."""
     uri = {"parameters": {"uri": {"parameterType": "STRING"}}}
-    step = {
-        "image": image,
-        "command": make_command(ENTRYPOINT),
-        "args": ["latest-artifact", "--executor-input", "{{$}}", *arguments],
-    }
-    order = {"dependentTasks": dependencies} if dependencies else {}
-    add_task(pipeline, node, {"outputDefinitions": uri}, {"container": step}, order)
     importer, nested_pipeline = f"{node}-importer", f"{node}-import"
     importer_interface = {"inputDefinitions": uri, "outputDefinitions": {"artifacts": {"artifact": artifact_type}}}
     address = {"artifactUri": {"runtimeParameter": "uri"}, "typeSchema": artifact_type["artifactType"]}
@@ -353,7 +320,7 @@ def _iterate_dags(pipeline: Document) -> Iterator[Document]:
     yield from (component["dag"] for component in pipeline["components"].values() if "dag" in component)
 
 
-def _iterate_tfx_containers(pipeline: Document) -> Iterator[tuple[Document, Document]]:
+def iterate_tfx_containers(pipeline: Document) -> Iterator[tuple[Document, Document]]:
     """Yields component and container of each step that has TFX's entrypoint."""
     for component in pipeline["components"].values():
         container = _get_executor(pipeline, component).get("container", {})

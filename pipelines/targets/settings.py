@@ -25,3 +25,12 @@ class RemoteSettings(SpecModel):
     log_format: Literal["text", "json"] = "text"
     """Format of what training processes on machines of their own log; `json` is one
     object per line, for log collectors."""
+
+    def checkpoint_dir(self, name: str) -> str | None:
+        """Returns the folder of checkpoints of a pipeline; None for the Trainer's own.
+
+        It does not depend on the run, so that a later run finds the checkpoints: its
+        steps have other addresses.
+        """
+        root = self.pipeline_root.rstrip("/")
+        return f"{root}/{name}/checkpoints" if root.startswith("gs://") else None

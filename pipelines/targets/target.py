@@ -1,9 +1,10 @@
 """Defines what a target is, a platform that pipelines run on, and lists all targets.
 
 To add a target, write a folder `targets/NAME/` with a `target.py`, a `settings.py`,
-whose class has `TARGET`, and a `compiler.py` with `compile_pipeline`, and add one line
-to `target_names.TARGETS` and one field to `spec.targets.Targets`. The choices of
-`--target` and the target's own command-line options follow from that.
+whose class has `TARGET`, a `compiler.py` with `compile_pipeline` and a `machines.py`
+with `launcher_settings`, and add one line to `target_names.TARGETS` and one field to
+`spec.targets.Targets`. The choices of `--target` and the target's own command-line
+options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
 everything else that takes time inside of methods.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import click
 
 from tfx_distribute.pipelines import target_names
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -34,6 +36,13 @@ PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
 
 SettingsT = TypeVar("SettingsT", bound="SpecModel")
 RemoteSettingsT = TypeVar("RemoteSettingsT", bound="RemoteSettings")
+
+SCHEDULE_OPTIONS = (
+    click.Option(["--cron"], help="Run repeatedly, e.g. '0 3 * * 1-5': minute, hour, day, month, day of the week."),
+    click.Option(["--start-time"], help="First time of --cron, RFC 3339."),
+    click.Option(["--end-time"], help="Last time of --cron, RFC 3339."),
+    click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Runs of --cron at a time; default 1."),
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +156,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
     """
 
     suffix: ClassVar[str]
-    times: ClassVar[tuple[str, ...]] = ()
+    times: ClassVar[tuple[str, ...]] = ("start_time", "end_time", "max_concurrent_run_count")
     place_options: ClassVar[Sequence[click.Option]] = ()
     compile_options: ClassVar[Sequence[click.Option]] = ()
     submit_options: ClassVar[Sequence[click.Option]] = ()
@@ -158,7 +167,17 @@ class RemoteTarget(Target[RemoteSettingsT]):
 
         Raises a ConfigurationError if they do not. `options` is name -> value.
         """
-        return
+        cron = options.get("cron")
+        for name in cls.times if cron is None else ("wait",):
+            if options.get(name):
+                reason = "belongs to a schedule; write --cron too" if cron is None else "is for one run, without --cron"
+                raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
+        fields = [field for field in (cron or "").split() if not field.startswith(("TZ=", "CRON_TZ="))]
+        if cron is not None and len(fields) != 5:
+            raise ConfigurationError(
+                f"--cron: {cron!r} has {len(fields)} fields; write five, minute, hour, day, month and day of the week, e.g. "
+                "'0 3 * * 1-5'"
+            )
 
     @classmethod
     def compile_pipeline(
@@ -183,9 +202,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
     def validate(self) -> RemoteSettingsT:
         """Checks the settings, the machines, and that steps can reach the data."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
         from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED
-        from tfx_distribute.trainer_module.errors import ConfigurationError
 
         spec = self.spec
         settings: RemoteSettingsT | None = getattr(spec.targets, self.name)
@@ -203,7 +220,7 @@ class RemoteTarget(Target[RemoteSettingsT]):
             if path:
                 self.check_address(setting, path, settings)
         self.check(settings)
-        accelerators.check_trainer(machine_of(spec.resources, TRAINER), spec.trainer.parameters.distribution)
+        accelerators.check_trainer(self.trainer_machine, spec.trainer.parameters.distribution)
         return settings
 
     @abc.abstractmethod
@@ -217,17 +234,21 @@ class RemoteTarget(Target[RemoteSettingsT]):
     def find_warnings(self) -> list[str]:
         """Returns which devices of the Trainer's machine are idle."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
-        worker = machine_of(self.spec.resources, TRAINER)
-        return accelerators.warn_of_idle_devices(worker, self.spec.trainer.parameters.distribution)
+        return accelerators.warn_of_idle_devices(self.trainer_machine, self.spec.trainer.parameters.distribution)
 
     def count_devices(self) -> int:
         """Returns the number of accelerators of the Trainer's machine; 1 for none."""
         from tfx_distribute.pipelines.machines import accelerators
+
+        return accelerators.count_devices(self.trainer_machine) or 1
+
+    @property
+    def trainer_machine(self) -> "MachineSpec":
+        """The machine that trains."""
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
 
-        return accelerators.count_devices(machine_of(self.spec.resources, TRAINER)) or 1
+        return machine_of(self.spec.resources, TRAINER)
 
     def compile(self, module: "Module", enable_cache: bool = True) -> Package:
         """Compiles the pipeline. Values of its parameters become their defaults."""
@@ -268,19 +289,22 @@ class RemoteTarget(Target[RemoteSettingsT]):
         """Starts a run, or makes a schedule of `cron` and what `times` names."""
 
     @classmethod
+    @abc.abstractmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the platform, to list, show and cancel runs.
 
         `options` are the command-line options of `place_options`, by parameter name.
         Raises a ConfigurationError if the platform does not answer, or refuses.
         """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
 
-        raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
-
-    @abc.abstractmethod
     def launcher_settings(self) -> "LauncherSettings":
-        """Returns where the Trainer trains."""
+        """Returns where the Trainer trains.
+
+        The function of that name in the target's `machines.py` makes it.
+        """
+        machines = importlib.import_module(f"tfx_distribute.pipelines.targets.{self.name}.machines")
+        settings: LauncherSettings = machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
+        return settings
 
     def launches(self) -> dict[str, Any] | None:
         """Returns the request for the machines that train, or None for the step."""
@@ -302,43 +326,10 @@ class RemoteTarget(Target[RemoteSettingsT]):
         return registry.make(settings).request(training)
 
 
-def schedule_options() -> tuple[click.Option, ...]:
-    """Returns the options of `submit` for a schedule, which all platforms share."""
-    return (
-        click.Option(["--cron"], help="Run repeatedly, e.g. '0 3 * * 1-5': minute, hour, day, month, day of the week."),
-        click.Option(["--start-time"], help="First time of --cron, RFC 3339."),
-        click.Option(["--end-time"], help="Last time of --cron, RFC 3339."),
-        click.Option(["--max-concurrent-run-count"], type=click.IntRange(1), help="Runs of --cron at a time; default 1."),
-    )
-
-
-def check_schedule_options(options: Mapping[str, Any], of_schedule: Sequence[str], of_one_run: Sequence[str]) -> None:
-    """Checks that options of one run and those of a schedule are not mixed.
-
-    Those of `of_schedule` go with `cron`, which has five fields; those of `of_one_run`
-    do not.
-    """
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
-    cron = options.get("cron")
-    for name in of_schedule if cron is None else of_one_run:
-        if options.get(name):
-            reason = "belongs to a schedule; write --cron too" if cron is None else "is for one run, without --cron"
-            raise ConfigurationError(f"--{name.replace('_', '-')}: {reason}")
-    fields = [field for field in (cron or "").split() if not field.startswith(("TZ=", "CRON_TZ="))]
-    if cron is not None and len(fields) != 5:
-        raise ConfigurationError(
-            f"--cron: {cron!r} has {len(fields)} fields; write five, minute, hour, day, month and day of the week, e.g. "
-            "'0 3 * * 1-5'"
-        )
-
-
 def get_remote(name: str) -> type[RemoteTarget[Any]]:
     """Returns the class of a target that pipelines are compiled for."""
     target = target_names.get(name)
     if not issubclass(target, RemoteTarget):
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         choices = ", ".join(remote_targets())
         raise ConfigurationError(f"target: pipelines are not compiled for {name!r}; choose one of {choices}")
     return target

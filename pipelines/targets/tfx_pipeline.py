@@ -21,7 +21,7 @@ from tfx.components.transform.component import Transform
 from tfx.dsl.components.base import base_component, base_node
 from tfx.dsl.components.common import importer, resolver
 from tfx.dsl.input_resolution.strategies import latest_artifact_strategy, latest_blessed_model_strategy
-from tfx.orchestration import data_types, metadata, pipeline
+from tfx.orchestration import data_types, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
@@ -75,11 +75,6 @@ class PipelinePaths:
     checkpoints: str | None = None
 
 
-def make_sqlite_config(path: str) -> Any:
-    """Returns the connection configuration of an ML Metadata store in a SQLite file."""
-    return metadata.sqlite_metadata_connection_config(path)
-
-
 def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache: bool = True) -> pipeline.Pipeline:
     """Builds the TFX pipeline.
 
@@ -110,7 +105,13 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         file_fingerprints[schema_gen.id] = _fingerprint_file(spec.data.schema_file)
     schema = schema_gen.outputs["schema"]
     rules = ValidationRules(spec.validation.anomalies, spec.validation.drift, spec.validation.skew)
-    last_anomalies = _resolve_last_data(is_local=not paths.image) if rules.drift else None
+    last_anomalies = None
+    if rules.drift:
+        last_anomalies = resolver.Resolver(
+            # Elsewhere the platform resolves it: its compiler knows TFX's own strategy.
+            strategy_class=latest_artifact_strategy.LatestArtifactStrategy if paths.image else resolvers.LastData,
+            anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
+        ).with_id("last-data")
     validator = ExampleValidator(
         statistics=statistics.outputs["statistics"],
         schema=schema,
@@ -151,14 +152,23 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     start = spec.trainer.base_model
     has_baseline = spec.evaluate and any(metric.change for metric in spec.evaluate.metrics.values())
     if start.path == LATEST_BLESSED or has_baseline:
-        blessed_model = _resolve_latest_blessed_model(is_local=not paths.image)
+        tfx_strategy = latest_blessed_model_strategy.LatestBlessedModelStrategy
+        blessed_model = resolver.Resolver(
+            strategy_class=tfx_strategy if paths.image else resolvers.LatestBlessing,
+            model=types.Channel(type=standard_artifacts.Model),
+            model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+        ).with_id("latest-blessed-model")
         nodes.append(blessed_model)
     base_model = None
     if start.path == LATEST_BLESSED and blessed_model:
         base_model = blessed_model.outputs["model"]
     elif start.path:
-        imported = _import_base_model(start.path)
-        nodes.append(imported)
+        # With a fingerprint of its weights, the Trainer runs again if they change in
+        # the same place. That of a model at an address is not known here.
+        weights = {} if "://" in start.path else {FINGERPRINT: location.fingerprint(start.path)}
+        model_type = standard_artifacts.Model
+        imported = importer.Importer(source_uri=start.path, artifact_type=model_type, custom_properties=weights)
+        nodes.append(imported.with_id("base-model"))
         base_model = imported.outputs["result"]
     training = {
         module.train: module.function_path(module.train),
@@ -200,9 +210,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         if spec.evaluate.has_thresholds:
             blessing = evaluator.outputs["blessing"]
     if spec.push:
-        destination = pusher_pb2.PushDestination(
-            filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=paths.push_directory)
-        )
+        destination = pusher_pb2.PushDestination(filesystem={"base_directory": paths.push_directory})
         keep = {KEEP: spec.push.keep} if spec.push.keep else None
         model = trainer.outputs["model"]
         nodes.append(Pusher(model=model, model_blessing=blessing, push_destination=destination, custom_config=keep))
@@ -286,19 +294,14 @@ def make_example_gen(data: Data) -> base_node.BaseNode:
       ConfigurationError: The user's ExampleGen cannot be made, or changes values.
     """
     name, source = data.source
-    output = example_gen_pb2.Output(
-        split_config=example_gen_pb2.SplitConfig(
-            splits=[
-                example_gen_pb2.SplitConfig.Split(name=split, hash_buckets=buckets) for split, buckets in data.splits.items()
-            ]
-        )
-    )
+    splits = [{"name": split, "hash_buckets": buckets} for split, buckets in data.splits.items()]
+    output = example_gen_pb2.Output(split_config={"splits": splits})
     if name == "example_gen":
         return _make_user_example_gen(source, {"output_config": output, **data.example_gen_args})
     base, pattern = get_input_base_and_pattern(data)
     arguments = {
         "input_base": base,
-        "input_config": example_gen_pb2.Input(splits=[example_gen_pb2.Input.Split(name="all", pattern=pattern)]),
+        "input_config": example_gen_pb2.Input(splits=[{"name": "all", "pattern": pattern}]),
         "output_config": output,
         "require": data.require,
     }
@@ -326,38 +329,6 @@ def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.Ba
             "into a missing value; convert the files to Parquet and write data.parquet, or use an executor of your own"
         )
     return component
-
-
-def _resolve_last_data(is_local: bool) -> resolver.Resolver:
-    # Elsewhere the platform resolves it: its compiler knows TFX's own strategy.
-    tfx_strategy = latest_artifact_strategy.LatestArtifactStrategy
-    return resolver.Resolver(
-        strategy_class=resolvers.LastData if is_local else tfx_strategy,
-        anomalies=types.Channel(type=standard_artifacts.ExampleAnomalies),
-    ).with_id("last-data")
-
-
-def _resolve_latest_blessed_model(is_local: bool) -> resolver.Resolver:
-    # Elsewhere the platform resolves it: its compiler knows TFX's own strategy.
-    tfx_strategy = latest_blessed_model_strategy.LatestBlessedModelStrategy
-    return resolver.Resolver(
-        strategy_class=resolvers.LatestBlessing if is_local else tfx_strategy,
-        model=types.Channel(type=standard_artifacts.Model),
-        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-    ).with_id("latest-blessed-model")
-
-
-def _import_base_model(path: str) -> importer.Importer:
-    """Makes the node that records a base model in ML Metadata.
-
-    The artifact has a fingerprint of the model's weights, so that the Trainer runs
-    again if they change in the same place. That of a model at an address is not known
-    here.
-    """
-    properties = {} if "://" in path else {FINGERPRINT: location.fingerprint(path)}
-    return importer.Importer(source_uri=path, artifact_type=standard_artifacts.Model, custom_properties=properties).with_id(
-        "base-model"
-    )
 
 
 def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> tfma.EvalConfig:

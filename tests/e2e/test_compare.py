@@ -49,7 +49,7 @@ def test_workers_are_compared_on_the_same_data(command, tmp_path):
 
     root = tmp_path / "runs" / "digits"
     assert [path.name for path in root.iterdir()] == ["compare"], "the pipeline itself has not run"
-    last, _, first = compared = runs.list_runs([root / "compare"])
+    last, _, first = compared = list(runs.iterate_runs([root / "compare"]))
     assert [run.state for run in compared] == ["complete", "complete", "failed"]
     nodes = ["DigitsExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform", "Sharder"]
     assert [node.name for node in first.nodes if node.state == "complete"] == nodes

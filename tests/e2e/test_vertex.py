@@ -19,8 +19,9 @@ import tensorflow as tf
 import yaml
 from google.cloud.aiplatform_v1 import types
 from google.protobuf import json_format
+from kubeflow_pipelines import Document, Run
 from vertex_api import VertexApi
-from vertex_pipelines import Document, Run, VertexPipelines
+from vertex_pipelines import VertexPipelines
 from vertex_pools import Options
 
 from tfx_distribute.pipelines.spec import loader
@@ -130,7 +131,7 @@ def test_digits_on_worker_pools(cloud):
     assert document["serviceAccount"] == "trainer@example-project.iam.gserviceaccount.com"
     cloud.pipelines.new_processes = ("Trainer",)
     run = cloud.pipelines.run(document, job_id)
-    assert run.tasks[-1] == "Pusher"
+    assert run.steps[-1] == "Pusher"
     (pushed,) = (cloud.bucket / "serving").glob("*/saved_model.pb")
     assert tf.saved_model.load(str(pushed.parent)).signatures["serving_default"]
     trained = model(run)

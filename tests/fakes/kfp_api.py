@@ -23,7 +23,6 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 
 Document = dict[str, Any]
 
-STATES = ("PENDING", "RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELING", "CANCELED", "PAUSED")
 SERVICE_ACCOUNT = "pipeline-runner"  # default of runs
 PREFIX = "/apis/v2beta1/"
 LOGIN_PAGE = "<!doctype html><title>Log in to Kubeflow</title>"
@@ -45,6 +44,13 @@ class Package:
     version: str
     text: str
     spec: Document
+    pipeline_id: str
+    version_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def document(self) -> Document:
+        """Returns the server's document of the version."""
+        ids = {"pipeline_id": self.pipeline_id, "pipeline_version_id": self.version_id, "created_at": _now()}
+        return {**ids, "name": self.version, "display_name": self.version, "pipeline_spec": self.spec}
 
 
 @dataclass
@@ -52,7 +58,7 @@ class Run:
     """A run.
 
     Attributes:
-      reference: Ids of the pipeline and its version.
+      reference: Ids of the pipeline and its version; empty for a run of a file.
       runtime_config: Values of its parameters and its pipeline_root.
       tasks: Step -> its state.
       error: The error message. The real server has one only if a run cannot be read.
@@ -142,7 +148,6 @@ class KfpApi:
         self.login_page = False
         self.before: Callable[[str, str], None] = lambda method, path: None
         self.reachable_at = 0.0  # always
-        self._versions: dict[str, tuple[str, Package]] = {}  # id of the version -> id of the pipeline
         self._faults: list[int] = []
         self._answers_at = 0.0
         self._lock = threading.RLock()
@@ -169,9 +174,6 @@ class KfpApi:
 
     def set_state(self, run_id: str, state: str, tasks: Mapping[str, str] | None = None, error: str | None = None) -> None:
         """Sets the state of a run and of some of its steps."""
-        for name in (state, *(tasks or {}).values()):
-            if name not in STATES:
-                raise ValueError(f"a run is never {name}")
         with self._lock:
             run = self.runs[run_id]
             run.state, run.error = state, error
@@ -180,9 +182,8 @@ class KfpApi:
     def add_run(self, run_id: str, text: str) -> None:
         """Adds a run of a pipeline that was not uploaded."""
         spec = read_package(text)
-        name = spec["pipelineInfo"]["name"]
-        package, experiment = Package(name, name, text, spec), self.experiments[0]
-        place = (experiment["display_name"], experiment["experiment_id"])
+        name, experiment = spec["pipelineInfo"]["name"], self.experiments[0]
+        package, place = Package(name, name, text, spec, name), (experiment["display_name"], experiment["experiment_id"])
         with self._lock:
             self.runs[run_id] = Run(run_id, name, package, {"pipeline_id": name}, {}, *place, SERVICE_ACCOUNT, "RUNNING")
 
@@ -231,7 +232,7 @@ class KfpApi:
                 case "POST", ["pipelines", "upload_version"]:
                     return self._upload_version(query, _uploaded_file(headers, body))
                 case "GET", ["pipelines", pipeline_id, "versions"]:
-                    versions = [_version(key, *known) for key, known in self._versions.items() if known[0] == pipeline_id]
+                    versions = [each.document() for each in self.packages if each.pipeline_id == pipeline_id]
                     return {"pipeline_versions": versions, "total_size": len(versions)}
                 case "GET", ["experiments"]:
                     return _listed("experiments", self.experiments, namespace, query)
@@ -255,7 +256,11 @@ class KfpApi:
                     ident, _, action = name.partition(":")
                     if ident not in self.recurring_runs:
                         raise ApiError(404, f"Job {ident} not found")
-                    return self._change_recurring_run(ident, method, action)
+                    if method == "DELETE":
+                        del self.recurring_runs[ident]
+                    else:
+                        self.recurring_runs[ident]["status"] = f"{action.upper()}D"
+                    return {}
         raise ApiError(404, "Not Found")
 
     def _run(self, run_id: str) -> Run:
@@ -268,35 +273,17 @@ class KfpApi:
         self.recurring_runs[document["recurring_run_id"]] = document
         return document
 
-    def _change_recurring_run(self, ident: str, method: str, action: str) -> Document:
-        match method, action:
-            case "GET", "":
-                return self.recurring_runs[ident]
-            case "DELETE", "":
-                del self.recurring_runs[ident]
-            case "POST", "enable" | "disable":
-                self.recurring_runs[ident]["status"] = f"{action.upper()}D"
-            case _:
-                raise ApiError(404, "Not Found")
-        return {}
-
     def _upload(self, query: dict[str, str], namespace: str, text: str) -> Document:
         name, spec = query["name"], read_package(text)
         pipeline = {"pipeline_id": str(uuid.uuid4()), "name": name, "display_name": name, "created_at": _now()}
         self.pipelines.append({**pipeline, **({"namespace": namespace} if namespace else {})})
-        self._add_version(pipeline["pipeline_id"], Package(name, name, text, spec))
+        self.packages.append(Package(name, name, text, spec, pipeline["pipeline_id"]))
         return self.pipelines[-1]
 
     def _upload_version(self, query: dict[str, str], text: str) -> Document:
         (pipeline,) = (known for known in self.pipelines if known["pipeline_id"] == query["pipelineid"])
-        package = Package(pipeline["name"], query["name"], text, read_package(text))
-        return self._add_version(pipeline["pipeline_id"], package)
-
-    def _add_version(self, pipeline_id: str, package: Package) -> Document:
-        version_id = str(uuid.uuid4())
-        self._versions[version_id] = (pipeline_id, package)
-        self.packages.append(package)
-        return _version(version_id, pipeline_id, package)
+        self.packages.append(Package(pipeline["name"], query["name"], text, read_package(text), query["pipelineid"]))
+        return self.packages[-1].document()
 
     def _create_experiment(self, body: Document) -> Document:
         self.experiments.append(_experiment(body["display_name"], body.get("namespace", "") if self.multi_user else ""))
@@ -305,7 +292,7 @@ class KfpApi:
     def _create_run(self, body: Document) -> Document:
         (experiment,) = (known for known in self.experiments if known["experiment_id"] == body["experiment_id"])
         reference = body["pipeline_version_reference"]
-        _, package = self._versions[reference["pipeline_version_id"]]
+        (package,) = (known for known in self.packages if known.version_id == reference["pipeline_version_id"])
         run = Run(
             run_id=str(uuid.uuid4()),
             display_name=body["display_name"],
@@ -363,11 +350,6 @@ def _page(kind: str, documents: list[Document], query: dict[str, str]) -> Docume
 def _experiment(name: str, namespace: str = "") -> Document:
     document = {"experiment_id": str(uuid.uuid4()), "display_name": name, "created_at": _now(), "storage_state": "AVAILABLE"}
     return {**document, "namespace": namespace} if namespace else document
-
-
-def _version(version_id: str, pipeline_id: str, package: Package) -> Document:
-    document = {"pipeline_id": pipeline_id, "pipeline_version_id": version_id, "created_at": _now()}
-    return {**document, "name": package.version, "display_name": package.version, "pipeline_spec": package.spec}
 
 
 def _now() -> str:

@@ -9,7 +9,6 @@ are run by an object of their own, `Steps`: as processes of this machine
 (`step_processes`), or as pods of a real cluster (`step_pods`).
 """
 
-import copy
 import hashlib
 import json
 import posixpath
@@ -20,7 +19,8 @@ from datetime import datetime, timezone
 from typing import Any, Protocol
 
 import yaml
-from google.protobuf import json_format, struct_pb2
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
 from kfp_api import KfpApi
 from metadata_service import PIPELINE, RUN, MetadataService
 from ml_metadata.proto import metadata_store_pb2 as pb
@@ -97,7 +97,6 @@ class Run:
       cached: Names of steps whose outputs come from an earlier run.
       outputs: Step -> name -> its output artifact, a RuntimeArtifact.
       parameters: Step -> its output parameters.
-      inputs: Step -> its ExecutorInput.
       logs: Step -> what it printed.
     """
 
@@ -105,7 +104,6 @@ class Run:
     cached: list[str] = field(default_factory=list)
     outputs: dict[str, dict[str, Document]] = field(default_factory=dict)
     parameters: dict[str, Document] = field(default_factory=dict)
-    inputs: dict[str, Document] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
 
 
@@ -301,7 +299,6 @@ class _Execution:
                 "outputFile": output_file,
             },
         }
-        self.result.inputs[name] = copy.deepcopy(executor_input)
         placeholders = {"{{$}}": json.dumps(_as_go_writes(executor_input))}
         for key, value in task_inputs["parameterValues"].items():
             placeholders[f"{{{{$.inputs.parameters['{key}']}}}}"] = str(value)
@@ -322,7 +319,9 @@ class _Execution:
             retries=task.get("retryPolicy", {}),
         )
         self.result.logs[name], output = self.backend.steps.run(step)
-        _check_output(output, artifacts)
+        json_format.ParseDict(output, pipeline_spec_pb2.ExecutorOutput())  # raises for unknown fields
+        if unknown := set(output.get("artifacts", {})) - set(artifacts):
+            raise ValueError(f"the step has no output artifacts {unknown}")
         recorded = {}
         for key, artifact in artifacts.items():
             output_artifact = output.get("artifacts", {}).get(key, {}).get("artifacts", [{}])[0]
@@ -459,19 +458,6 @@ def _replace_placeholders(word: str, placeholders: Mapping[str, str]) -> str:
     for placeholder, value in placeholders.items():
         word = word.replace(placeholder, value)
     return word
-
-
-def _check_output(output: Document, artifacts: Mapping[str, Document]) -> None:
-    """Checks an ExecutorOutput as a strict reader does."""
-    if unknown := set(output) - {"parameterValues", "artifacts"}:
-        raise ValueError(f"ExecutorOutput has no fields {unknown}")
-    for name, listed in output.get("artifacts", {}).items():
-        if name not in artifacts:
-            raise ValueError(f"the step has no output artifact {name}")
-        for artifact in listed["artifacts"]:
-            if unknown := set(artifact) - {"name", "uri", "type", "metadata"}:
-                raise ValueError(f"an artifact of ExecutorOutput has no fields {unknown}")
-            json_format.ParseDict(artifact.get("metadata", {}), struct_pb2.Struct())
 
 
 def _store(place: pb.Value, value: Any) -> None:

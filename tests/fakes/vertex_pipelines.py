@@ -18,26 +18,10 @@ from typing import Any
 from forked import ForkedProcesses, run_container
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2 as pb
-from kubeflow_pipelines import in_order, resolve
+from kubeflow_pipelines import Document, Run, StepError, in_order, resolve
 
-Document = dict[str, Any]
-
-
-class TaskError(Exception):
-    """A task failed."""
-
-
+_STORE = "projects/1/locations/l/metadataStores/default"
 _SCHEDULE_TIME = "{{$.pipeline_job_schedule_time_utc}}"
-
-
-@dataclass
-class Run:
-    """A pipeline job that has ended: its tasks in order, and what each has left."""
-
-    tasks: list[str] = field(default_factory=list)
-    outputs: dict[str, dict[str, Document]] = field(default_factory=dict)
-    parameters: dict[str, dict[str, Document]] = field(default_factory=dict)
-    logs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -102,9 +86,6 @@ class _Execution:
         read = {"parameters": parameters, "artifacts": found}
         return self._container(name, component.get("outputDefinitions", {}), executor["container"], read, attempts)
 
-    def _name(self) -> str:
-        return f"projects/1/locations/l/metadataStores/default/artifacts/{next(self.ids)}"
-
     def _container(
         self, name: str, defined: Document, container: Document, inputs: Document, attempts: int
     ) -> dict[str, Document]:
@@ -113,7 +94,11 @@ class _Execution:
         output_file = f"{task_root}/executor_output.json"
         places = {key: {"outputFile": f"{task_root}/{key}"} for key in defined.get("parameters", {})}
         outputs = {
-            key: {"name": self._name(), "uri": f"{task_root}/{key}", "type": definition["artifactType"]}
+            key: {
+                "name": f"{_STORE}/artifacts/{next(self.ids)}",
+                "uri": f"{task_root}/{key}",
+                "type": definition["artifactType"],
+            }
             for key, definition in defined.get("artifacts", {}).items()
         }
         for artifact in outputs.values():  # a bucket has no folders to create before a write
@@ -124,7 +109,7 @@ class _Execution:
             declared = {"artifacts": listed, "parameters": places, "outputFile": output_file}
             self._process(name, command, container, {"inputs": inputs, "outputs": declared})
 
-        self.result.tasks.append(name)
+        self.result.steps.append(name)
         self.result.logs[name] = ""
         if driver := container.get("lifecycle", {}).get("preCacheCheck"):
             run([*driver["command"], *driver["args"]])
@@ -133,7 +118,7 @@ class _Execution:
             try:
                 run([*container["command"], *container["args"]])
                 break
-            except TaskError:
+            except StepError:
                 if not attempts_left:
                     raise
         outputs, self.result.parameters[name] = _read_output(_path(output_file), outputs)
@@ -151,7 +136,7 @@ class _Execution:
         code, text = run_container(words, {**service.environment, **variables}, log, forked)
         self.result.logs[name] += text
         if code:
-            raise TaskError(f"{name} failed:\n{text[-6000:]}")
+            raise StepError(name, text)
 
 
 def _read_output(file: Path, outputs: Mapping[str, Document]) -> tuple[dict[str, Document], dict[str, Document]]:

@@ -19,9 +19,17 @@ import urllib3
 from google.auth import exceptions as google_errors
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.pipelines.targets import remote_runs
-from tfx_distribute.pipelines.targets.kubeflow import runs
-from tfx_distribute.pipelines.targets.remote_runs import RemoteRun, RemoteRuns, RemoteSchedule, ScheduleChange
+from tfx_distribute.pipelines.targets import pipeline_ir
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.targets.remote_runs import (
+    FINAL_STATES,
+    RemoteRun,
+    RemoteRuns,
+    RemoteSchedule,
+    RemoteTask,
+    ScheduleChange,
+    seconds_between,
+)
 from tfx_distribute.pipelines.targets.target import Submitted
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -36,6 +44,10 @@ _ADDRESS = (
     "write the address of its API, such as http://localhost:8080 after `kubectl port-forward -n kubeflow "
     "svc/ml-pipeline-ui 8080:80`"
 )
+# Names of tasks that Kubeflow Pipelines, or we, add to each run.
+BACKEND_TASKS = {"root", "executor", pipeline_ir.WHOLE}
+
+_TRY = re.compile(r"\(\d+\)$")  # as in `Trainer(0)`
 _RETRY_LOGGER = logging.getLogger("urllib3.connectionpool")  # logs each attempt
 
 
@@ -64,7 +76,7 @@ class KubeflowRuns(RemoteRuns):
 
     ```python
     runs = KubeflowRuns("http://localhost:8080")
-    submitted = runs.submit("mine", document, "gs://bucket/root")
+    submitted = runs.submit("mine", document, settings, {"epochs": 3})
     succeeded = runs.follow(submitted.id, print)
     ```
 
@@ -94,34 +106,31 @@ class KubeflowRuns(RemoteRuns):
         self,
         name: str,
         document: str,
-        pipeline_root: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
+        settings: KubeflowSettings,
+        arguments: Mapping[str, Any],
         display_name: str | None = None,
-        experiment: str | None = None,
-        service_account: str | None = None,
         schedule: Mapping[str, Any] | None = None,
     ) -> Submitted:
         """Runs a pipeline once, or on a schedule.
 
-        Uploads it, as a new version if there is a pipeline of that name. What is None
-        is the installation's, and the run has the name of the version. `schedule` has
-        `cron`, with five fields, and what else the command `submit` takes for one.
+        Uploads it, as a new version if there is a pipeline of that name. Without
+        `display_name`, the run has the name of the version. `schedule` has `cron`, with
+        five fields, and what else the command `submit` takes for one.
         """
         # The time is for people to read; two people may submit in the same second.
         version = f"{name}-{datetime.now().strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
         output = io.StringIO()
         with self.explaining_errors(), contextlib.redirect_stdout(output):
             uploaded = self._upload(name, document, version)
-            created = self.client.create_experiment(experiment or "Default", namespace=self.namespace)
+            created = self.client.create_experiment(settings.experiment or "Default", namespace=self.namespace)
             request = {
                 "experiment_id": created.experiment_id,
                 "job_name": display_name or version,
-                "params": dict(arguments or {}),
+                "params": dict(arguments),
                 "pipeline_id": uploaded.pipeline_id,
                 "version_id": uploaded.pipeline_version_id,
-                "pipeline_root": pipeline_root,
-                "service_account": service_account,
+                "pipeline_root": settings.pipeline_root,
+                "service_account": settings.service_account,
             }
             if schedule:
                 recurring = self.client.create_recurring_run(
@@ -140,7 +149,7 @@ class KubeflowRuns(RemoteRuns):
 
     def list_runs(self, limit: int) -> list[RemoteRun]:
         """Returns runs, the latest first."""
-        return [runs.to_run(run) for run in self._list("runs", limit)]
+        return [_to_run(run) for run in self._list("runs", limit)]
 
     def _list(self, kind: str, limit: int) -> list[Any]:
         """Returns `runs` or `recurring_runs` of kfp, the latest first."""
@@ -169,7 +178,7 @@ class KubeflowRuns(RemoteRuns):
                     run = self.client.call("run", "get_run", run_id)
                     # kfp reads a login page as a run without any values.
                     if run.run_id == run_id:
-                        return runs.to_run(run)
+                        return _to_run(run)
                     raise kfp_server_api.ApiException(status=_UNAUTHORIZED[0], reason="a page answers, not the API")
                 except (kfp_server_api.ApiException, urllib3.exceptions.HTTPError) as error:
                     status = getattr(error, "status", None)
@@ -184,7 +193,7 @@ class KubeflowRuns(RemoteRuns):
 
     def list_schedules(self, limit: int) -> list[RemoteSchedule]:
         """Returns recurring runs, the latest first."""
-        return [runs.to_schedule(recurring) for recurring in self._list("recurring_runs", limit)]
+        return [_to_schedule(recurring) for recurring in self._list("recurring_runs", limit)]
 
     def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
         """Disables, enables or deletes a recurring run.
@@ -195,7 +204,7 @@ class KubeflowRuns(RemoteRuns):
         """
         if change == "delete":
             for run in self._list("runs", PAGE_SIZE):
-                if run.recurring_run_id == schedule_id and runs.to_run(run).state not in remote_runs.FINAL_STATES:
+                if run.recurring_run_id == schedule_id and _to_run(run).state not in FINAL_STATES:
                     raise ConfigurationError(
                         f"schedule {schedule_id}: Kubeflow Pipelines would delete the pods of run {run.run_id} with it; "
                         f"write `schedules pause` and delete it once the run has ended, or `runs cancel {run.run_id}` first"
@@ -205,23 +214,18 @@ class KubeflowRuns(RemoteRuns):
 
     def _upload(self, name: str, document: str, version: str) -> Any:
         """Uploads a pipeline, or a new version of it; returns the version."""
+        # The client's own method finds neither pipelines of a namespace nor pipelines
+        # whose display name was changed.
+        known = {"predicates": [{"operation": "EQUALS", "key": "name", "stringValue": name}]}
+        found = self.client.list_pipelines(filter=json.dumps(known), namespace=self.namespace).pipelines
         # The client reads files only.
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / f"{name}.yaml"
             file.write_text(document, encoding="utf-8")
-            pipeline_id = self._find_pipeline_id(name)
-            if pipeline_id is None:
-                uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
-                return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
-            return self.client.upload_pipeline_version(str(file), version, pipeline_id=pipeline_id)
-
-    def _find_pipeline_id(self, name: str) -> str | None:
-        # The client's own method finds neither pipelines of a namespace nor pipelines
-        # whose display name was changed.
-        predicate = {"operation": "EQUALS", "key": "name", "stringValue": name}
-        name_filter = json.dumps({"predicates": [predicate]})
-        pipelines = self.client.list_pipelines(filter=name_filter, namespace=self.namespace).pipelines
-        return pipelines[0].pipeline_id if pipelines else None
+            if found:
+                return self.client.upload_pipeline_version(str(file), version, pipeline_id=found[0].pipeline_id)
+            uploaded = self.client.upload_pipeline(str(file), name, namespace=self.namespace)
+            return self.client.list_pipeline_versions(uploaded.pipeline_id).pipeline_versions[0]
 
     @contextlib.contextmanager
     def explaining_errors(self) -> Iterator[None]:
@@ -269,3 +273,63 @@ def _get_cause(error: Exception) -> str:
     # args.
     below = getattr(error, "reason", None) or next(iter(error.args), None)
     return _get_cause(below) if isinstance(below, Exception) else re.sub(r"^(<[^>]*>|\w+\([^)]*\)): ", "", str(error))
+
+
+def _to_schedule(recurring: Any) -> RemoteSchedule:
+    """Converts a recurring run of kfp."""
+    trigger = recurring.trigger
+    cron = trigger.cron_schedule.cron if trigger and trigger.cron_schedule else ""
+    return RemoteSchedule(
+        id=recurring.recurring_run_id,
+        name=recurring.display_name or recurring.recurring_run_id,
+        state=str(recurring.status or "").lower(),
+        cron=cron or "",
+    )
+
+
+def _to_run(run: Any) -> RemoteRun:
+    """Converts a run of kfp: its steps in the order of their start, no added tasks."""
+    details = (run.run_details.task_details or []) if run.run_details else []
+    steps = [task for task in details if not _is_added(task)]
+    state = str(run.state or "pending").lower()
+    tasks = tuple(
+        RemoteTask(
+            task.display_name,
+            _read_state(task, has_ended=state in FINAL_STATES),
+            seconds_between(task.start_time or task.create_time, task.end_time),
+            task.error.message if task.error and task.error.message else "",
+        )
+        for task in sorted(steps, key=lambda task: task.start_time or task.create_time)
+    )
+    return RemoteRun(
+        id=run.run_id,
+        name=run.display_name or run.run_id,
+        state=state,
+        started=run.created_at.timestamp() if run.created_at else None,
+        seconds=seconds_between(run.created_at, run.finished_at),
+        parameters=dict((run.runtime_config.parameters or {}) if run.runtime_config else {}),
+        tasks=tasks,
+        error=run.error.message if run.error and run.error.message else "",
+    )
+
+
+def _read_state(task: Any, has_ended: bool) -> str:
+    """Returns the state of a task; `unknown` if it seems to go on after the run's end.
+
+    The server does not update the tasks of a workflow that Argo has compressed.
+    """
+    state = str(task.state or "").lower()
+    return "unknown" if has_ended and state in ("pending", "running") else state
+
+
+def _is_added(task: Any) -> bool:
+    """Returns True for a task that the backend adds to each run.
+
+    Those are drivers and executors, each try of a task, records of launchers, which
+    have no name, and the workflow itself, whose name is a prefix of its pods' names.
+    Observed with 2.17.
+    """
+    name, children = (task.display_name or "").removesuffix(".onExit"), task.child_tasks or ()
+    is_workflow = any((child.pod_name or "").rpartition("-")[0] == name for child in children)
+    is_backend = name in BACKEND_TASKS or name.endswith("-driver") or is_workflow
+    return not name or is_backend or _TRY.search(name) is not None

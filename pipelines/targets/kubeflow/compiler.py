@@ -3,7 +3,7 @@
 TFX's own KubeflowV2DagRunner compiles it; `pipeline_ir` adapts the result.
 """
 
-import functools
+import copy
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +15,18 @@ from tfx.utils import name_utils
 
 from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
 from tfx_distribute.pipelines.machines import accelerators
+from tfx_distribute.pipelines.notify import kubeflow_step
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import Notify
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
-from tfx_distribute.pipelines.targets.kubeflow import exit_step, pods, training
-from tfx_distribute.pipelines.targets.kubeflow.machines import Document, make_grace
+from tfx_distribute.pipelines.targets.kubeflow import machines
+from tfx_distribute.pipelines.targets.kubeflow.machines import Document
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.target import Package
+from tfx_distribute.trainer_module.errors import ConfigurationError
+
+EXIT_STEP = "notify"
 
 SPOT_RETRIES = 3  # of a step on a spot machine
 # The backend takes a missing duration as 0, and no step would be tried again. Argo
@@ -62,18 +66,14 @@ def compile_pipeline(
 ) -> Package:
     """Compiles a TFX pipeline; see `RemoteTarget.compile_pipeline`."""
     accelerators.check_all(resources, settings.platform)
-    name = pipeline.pipeline_info.pipeline_name
     by_tfx = targets_compiler.compile_with_tfx(
-        pipeline,
-        settings.image,
-        resources,
-        defaults,
-        functools.partial(training.launcher, name, resources, settings),
-        training.checkpoint_dir(name, settings),
-        for_kubeflow=True,
+        pipeline, settings, resources, defaults, machines.launcher_settings, for_kubeflow=True
     )
     compiled = {**by_tfx.job["pipelineSpec"], "defaultPipelineRoot": settings.pipeline_root}
-    pipeline_ir.set_defaults(compiled, by_tfx.defaults)
+    for name, parameter in compiled["root"].get("inputDefinitions", {}).get("parameters", {}).items():
+        # TFX loses the defaults. Each run must set a parameter that has none.
+        if by_tfx.defaults.get(name) is not None:
+            parameter.update(defaultValue=by_tfx.defaults[name], isOptional=True)
     pipeline_ir.replace_resolvers(
         compiled, by_tfx.resolvers, settings.image, settings.metadata_service, settings.pipeline_root
     )
@@ -86,24 +86,65 @@ def compile_pipeline(
         pipeline_ir.complete_step(
             compiled,
             name,
-            pods.make_resource_spec(machine),
+            machines.make_resource_spec(machine),
             {"maxRetryCount": retries, **BACKOFF} if retries else {},
             is_cached=step.is_cached,
             trains=step.trains,
-            environment=make_grace(machine) if step.trains else None,
+            environment=machines.make_grace(machine) if step.trains else None,
         )
         queue = {QUEUE_LABEL: settings.queue} if settings.queue and step.trains else {}
-        configs[f"{name}{pipeline_ir.EXECUTOR}"] = pods.make_executor_config(machine, settings, {**settings.labels, **queue})
+        labels = {**settings.labels, **queue}
+        configs[f"{name}{pipeline_ir.EXECUTOR}"] = machines.make_executor_config(machine, settings, labels)
     pipeline_ir.set_system_types(compiled)
     pipeline_ir.set_entrypoint(compiled)
     pipeline_ir.check(compiled)
     if notify:
-        exit_step.add(compiled, notify, settings)
+        add_exit_step(compiled, notify, settings)
     # Steps that are not components: they resolve input files and the latest blessed
     # model, and send notifications.
-    other = pods.make_executor_config(resources.get(DEFAULT, MachineSpec()), settings, settings.labels)
+    other = machines.make_executor_config(resources.get(DEFAULT, MachineSpec()), settings, settings.labels)
     executors = compiled["deploymentSpec"]["executors"]
     configs = {label: configs.get(label, other) for label, executor in executors.items() if "container" in executor}
     configs = {label: config for label, config in configs.items() if config}
     platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}}
     return Package(compiled, platform, to_yaml(compiled, platform), len(executors), by_tfx.warnings)
+
+
+def add_exit_step(pipeline: Document, notify: Notify, settings: KubeflowSettings) -> None:
+    """Adds a step to a pipeline that runs when all others have ended, however they did.
+
+    As kfp's `dsl.ExitHandler`, it puts the others into a pipeline within this one.
+    Refuses a component with its name, or with that of the pipeline within.
+    """
+    if taken := {EXIT_STEP, pipeline_ir.WHOLE} & set(pipeline["components"]):
+        raise ConfigurationError(f"{taken.pop()}: is the name of what notifications need; give the component another id")
+    step_settings = kubeflow_step.Settings(
+        pipeline=pipeline["pipelineInfo"]["name"],
+        urls=notify.urls,
+        when=notify.when,
+        steps=sorted(name for name, _, executor in pipeline_ir.iterate_steps(pipeline) if "container" in executor),
+        api_service=settings.api_service,
+        metadata_service=settings.metadata_service,
+        page=settings.host or "",
+    )
+    root = pipeline["root"]
+    parameters = root.get("inputDefinitions", {}).get("parameters", {})
+    pipeline["components"][pipeline_ir.WHOLE] = {"dag": root["dag"]}
+    inputs = {}
+    if parameters:
+        pipeline["components"][pipeline_ir.WHOLE]["inputDefinitions"] = {"parameters": copy.deepcopy(parameters)}
+        passed_on = {parameter: {"componentInputParameter": parameter} for parameter in parameters}
+        inputs = {"inputs": {"parameters": passed_on}}
+    root["dag"] = {"tasks": {pipeline_ir.WHOLE: pipeline_ir.make_task(pipeline_ir.WHOLE, inputs)}}
+    run_id = {"inputDefinitions": {"parameters": {"run_id": {"parameterType": "STRING"}}}}
+    container = {
+        "image": settings.image,
+        "command": pipeline_ir.make_command(kubeflow_step.__name__),
+        "args": ["--run-id", "{{$.inputs.parameters['run_id']}}", "--settings", step_settings.to_json()],
+    }
+    task = {
+        "inputs": {"parameters": {"run_id": {"runtimeValue": {"constant": "{{$.pipeline_job_uuid}}"}}}},
+        "dependentTasks": [pipeline_ir.WHOLE],
+        "triggerPolicy": {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"},
+    }
+    pipeline_ir.add_task(pipeline, EXIT_STEP, run_id, {"container": container}, task)

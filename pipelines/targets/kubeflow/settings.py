@@ -129,3 +129,7 @@ class KubeflowSettings(RemoteSettings):
     api_service: str = Field("ml-pipeline.kubeflow:8888", pattern=r"^[^:/]+:\d+$")
     """`host:port` of the API of Kubeflow Pipelines, as pods reach it. The step of
     `notify` asks there how a run ended."""
+
+    def checkpoint_dir(self, name: str) -> str | None:
+        """Returns the folder of checkpoints, below `training_dir` if there is one."""
+        return f"{self.training_dir.rstrip('/')}/checkpoints" if self.training_dir else super().checkpoint_dir(name)

@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import (
-    Package,
-    RemoteTarget,
-    Submitted,
-    check_schedule_options,
-    schedule_options,
-)
+from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
-
-_SCHEDULE = ("start_time", "end_time", "max_concurrent_run_count", "no_catchup")
 
 
 class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
@@ -30,7 +22,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
     name = "kubeflow"
     title = "Kubeflow Pipelines"
-    times = _SCHEDULE
+    times = (*RemoteTarget.times, "no_catchup")
     suffix = ".yaml"
     setting_options = ("host", "namespace", "experiment", "service_account", "pipeline_root")
     place_options = (
@@ -43,7 +35,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         ),
     )
     submit_options = (
-        *schedule_options(),
+        *SCHEDULE_OPTIONS,
         click.Option(
             ["--no-catchup"], is_flag=True, help="Kubeflow: after a pause, only the latest of the missed runs of --cron."
         ),
@@ -52,10 +44,8 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Checks that options of one run and those of a schedule are not mixed."""
-        check_schedule_options(options, _SCHEDULE, ("wait",))
+        super().check_options(options)
         if "TZ=" in (options.get("cron") or ""):
-            from tfx_distribute.trainer_module.errors import ConfigurationError
-
             raise ConfigurationError(
                 "--cron: Kubeflow Pipelines has one time zone for all schedules, UTC unless CRON_SCHEDULE_TIMEZONE of its "
                 "API server says otherwise; leave TZ= out"
@@ -64,8 +54,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
     def check(self, settings: "KubeflowSettings") -> None:
         """Checks the settings and the machines."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.targets.kubeflow import training
-        from tfx_distribute.trainer_module.errors import ConfigurationError
+        from tfx_distribute.pipelines.targets.kubeflow import machines
         from tfx_distribute.trainer_module.job import strategy_table
 
         spec, root, has_gs_root = self.spec, settings.pipeline_root, settings.pipeline_root.startswith("gs://")
@@ -84,7 +73,7 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         accelerators.check_all(spec.resources, settings.platform)
         distribution = spec.trainer.parameters.distribution
         strategy_table.check_all_reduce(distribution, "Kubeflow")
-        launcher = training.launcher(spec.name, spec.resources, settings)
+        launcher = machines.launcher_settings(spec.name, spec.resources, settings)
         if launcher.runs_remotely(distribution) and settings.training_dir is None and not has_gs_root:
             raise ConfigurationError(
                 f"targets.kubeflow.training_dir: is missing; the pods of a training cannot reach {root}: write a folder "
@@ -96,8 +85,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
 
         Kubeflow copies artifacts; it imports a base model as one.
         """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         mounts = [volume.mount_path for volume in settings.volumes]
         if setting == "trainer.base_model":
             # Not oci://, since TensorFlow cannot read a model in an image.
@@ -122,12 +109,6 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
             )
         return warnings
 
-    def launcher_settings(self) -> "KubernetesSettings":
-        """Returns the pods that train."""
-        from tfx_distribute.pipelines.targets.kubeflow import training
-
-        return training.launcher(self.spec.name, self.spec.resources, self.settings)
-
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
         """Connects to the API of Kubeflow Pipelines."""
@@ -142,13 +123,5 @@ class KubeflowTarget(RemoteTarget["KubeflowSettings"]):
         from tfx_distribute.pipelines.targets.kubeflow import client
 
         runs = client.KubeflowRuns(self.settings.host, self.settings.namespace, self.options.get("existing_token"))
-        return runs, runs.submit(
-            self.spec.name,
-            package.to_text(),
-            self.settings.pipeline_root,
-            arguments,
-            display_name=self.options.get("run_name"),
-            experiment=self.settings.experiment,
-            service_account=self.settings.service_account,
-            schedule=schedule,
-        )
+        run_name = self.options.get("run_name")
+        return runs, runs.submit(self.spec.name, package.to_text(), self.settings, arguments, run_name, schedule)

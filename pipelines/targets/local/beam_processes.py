@@ -62,8 +62,6 @@ def _is_large(execution: data_types.ExecutionInfo) -> bool:
         return sum(map(int, re.findall(r"\btotal_bytes:(\d+)", fingerprint))) >= MIN_BYTES_OF_FILES
     artifacts = itertools.chain(*execution.input_dict.values())
     examples = (each for each in artifacts if each.type_name == standard_artifacts.Examples.TYPE_NAME)
-    return sum(_folder_bytes(each.uri) for each in examples) >= MIN_BYTES_OF_EXAMPLES
-
-
-def _folder_bytes(folder: str) -> int:
-    return sum(fileio.stat(os.path.join(parent, file)).length for parent, _, files in fileio.walk(folder) for file in files)
+    folders = itertools.chain(*(fileio.walk(each.uri) for each in examples))
+    sizes = (fileio.stat(os.path.join(folder, file)).length for folder, _, files in folders for file in files)
+    return sum(sizes) >= MIN_BYTES_OF_EXAMPLES

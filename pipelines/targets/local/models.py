@@ -48,7 +48,7 @@ class Version:
 def list_versions(runs: Iterable[runs_lib.Run]) -> list[Version]:
     """Returns the versions in the folders that runs have pushed to, the newest first.
 
-    `runs` are those that `list_runs` returns, the latest first.
+    `runs` are those that `iterate_runs` yields, the latest first.
     """
     pushed_by: dict[str, runs_lib.Run] = {}
     copies: dict[str, tuple[str, float]] = {}
@@ -98,7 +98,7 @@ def _record(root: Path, version: Version, new: str) -> None:
     pushed_as: dict[int, set[str]] = {}
     models: dict[int, set[int]] = {}  # that a pushed model is a copy of
     rollbacks_of: dict[int, dict[str, Any]] = {}
-    for run, pushed, parent, names, rollbacks in _list_pushes(runs_lib.list_runs([root])):
+    for run, pushed, parent, names, rollbacks in _list_pushes(runs_lib.iterate_runs([root])):
         if parent == str(version.folder.parent):
             pushed_as[pushed.id], rollbacks_of[pushed.id] = names, rollbacks
             inputs = [each for each in run.artifacts if pushed.node in each.used_by]

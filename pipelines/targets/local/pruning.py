@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.pipelines.targets.local import models
-from tfx_distribute.pipelines.targets.local.runs import ARTIFACTS, Run, list_runs
+from tfx_distribute.pipelines.targets.local.runs import ARTIFACTS, Run, iterate_runs
 
 # In the folder of a node: has a folder for each training that has not succeeded.
 _CHECKPOINTS = ".checkpoints"
@@ -36,7 +36,7 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
 
     The latest `keep` complete runs lose nothing, nor do later ones. The run of a served
     model and the last one with a blessed model lose nothing either. `runs` are all, the
-    latest first, as `list_runs` returns them.
+    latest first, as `iterate_runs` yields them.
     """
     latest = [run for run in runs if run.state == "complete"][:keep]
     oldest = min((run.started for run in latest), default=0.0)
@@ -70,7 +70,7 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
 def prune(root: Path, keep: int) -> Plan:
     """Removes what `make_plan` finds; refuses while a run is using the folder."""
     with locks.exclusive(str(root), "the run folder", "wait until it ends"):
-        plan = make_plan(root, list_runs([root]), keep)
+        plan = make_plan(root, list(iterate_runs([root])), keep)
         for folder in plan.folders:
             shutil.rmtree(folder)
     return plan

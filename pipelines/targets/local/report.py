@@ -3,11 +3,10 @@
 import contextlib
 import re
 from pathlib import Path
-from typing import Any
 
 from tfx_distribute.components.report import artifacts, page
 from tfx_distribute.components.report.data import Report
-from tfx_distribute.pipelines.targets.local import commands
+from tfx_distribute.pipelines.targets.local import results
 from tfx_distribute.pipelines.targets.local.runs import Run
 
 FILE = "report.html"
@@ -19,7 +18,18 @@ _ERROR_LINE = re.compile(r"\s*[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)(: 
 
 def make(run: Run) -> Report:
     """Reads what the report of a run shows; what is missing is left out and named."""
-    parts = _read_artifacts(run)
+    resolved = [each for each in run.artifacts if each.is_resolved]
+    parts = artifacts.read(
+        statistics=_uri(run, "ExampleStatistics"),
+        anomalies=_uri(run, "ExampleAnomalies"),
+        last_data=next((each.uri for each in resolved if each.type == "ExampleAnomalies"), ""),
+        model_run=_uri(run, "ModelRun"),
+        evaluation=_uri(run, "ModelEvaluation"),
+        trials=_uri(run, "TunerResults"),
+        blessed=run.blessed,
+        unusable_baseline=run.unusable_baseline,
+        search=run.read_properties("TunerResults"),
+    )
     missing = list(parts.pop("missing"))
     failed = [node.name for node in run.nodes if node.state == "failed"]
     if run.state == "stopped":
@@ -51,7 +61,7 @@ def make(run: Run) -> Report:
         hparams=run.hparams,
         artifacts=run.artifacts,
         pushed=run.pushed,
-        commands=commands.list_commands(run),
+        commands=results.list_commands(run),
         missing=tuple(missing),
         **parts,
     )
@@ -76,21 +86,6 @@ def write(report: Report, path: Path) -> None:
     """Writes a report as an HTML file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page.render(report), encoding="utf-8")
-
-
-def _read_artifacts(run: Run) -> dict[str, Any]:
-    resolved = [each for each in run.artifacts if each.is_resolved]
-    return artifacts.read(
-        statistics=_uri(run, "ExampleStatistics"),
-        anomalies=_uri(run, "ExampleAnomalies"),
-        last_data=next((each.uri for each in resolved if each.type == "ExampleAnomalies"), ""),
-        model_run=_uri(run, "ModelRun"),
-        evaluation=_uri(run, "ModelEvaluation"),
-        trials=_uri(run, "TunerResults"),
-        blessed=run.blessed,
-        unusable_baseline=run.unusable_baseline,
-        search=run.read_properties("TunerResults"),
-    )
 
 
 def describe_anomalies(run: Run) -> str:

@@ -1,7 +1,9 @@
-"""Reads the results of a run, and lists them as short lines."""
+"""Reads the results of runs: facts, metrics, commands that show more, differences."""
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 # Of metrics of the training's last epoch, and of the exported one if it is another, in
 # the model's properties.
 METRIC_PREFIXES = ("training_", "exported_")
+
+Differences = dict[str, tuple[Any, ...]]  # by name, a value for each run
 
 
 @dataclass(frozen=True)
@@ -169,3 +173,53 @@ def list_facts(run: "Run", evaluation: Evaluation | None) -> Iterable[Fact]:
             reason = "a rollback has withdrawn it"
         place = run.model.uri
         yield Fact("model", f"not pushed: {reason}; it is in {place}" if reason else place, color="red" if reason else "")
+
+
+def list_commands(run: "Run") -> dict[str, str]:
+    """Returns commands and files of a run: a purpose -> a command or path."""
+    words = [run.id, "--root", str(run.root)]
+    commands = {"report": shlex.join(["tfx-distribute", "report", *words])}
+    if find_tensorboard_folders([run]):
+        commands["curves"] = shlex.join(["tfx-distribute", "runs", "tensorboard", *words])
+    if run.logs:
+        commands["log"] = str(run.logs / "run.log")
+    return commands
+
+
+def find_tensorboard_folders(runs: "Sequence[Run]") -> dict[str, str]:
+    """Returns the folders with TensorBoard's logs: a name for each -> its path."""
+    folders = {}
+    for run in runs:
+        prefix = f"{run.id}/" if len(runs) > 1 else ""
+        for type_name, suffix in (("ModelRun", ""), ("TunerResults", "/logs")):
+            artifact = run.find(type_name)
+            if artifact and not artifact.is_missing:
+                folders[f"{prefix}{artifact.node}"] = f"{artifact.uri}{suffix}"
+    return folders
+
+
+def make_tensorboard_arguments(folders: dict[str, str]) -> list[str]:
+    """Returns the options of TensorBoard that show some folders under their names."""
+    if len(folders) == 1:
+        return ["--logdir", *folders.values()]
+    return ["--logdir_spec", ",".join(f"{name}:{path}" for name, path in folders.items())]
+
+
+def compare(runs: "Sequence[Run]", metrics: Sequence[Mapping[str, float]]) -> dict[str, Differences]:
+    """Returns the parameters, hyperparameters too, and the metrics that differ."""
+    parameters = [
+        {
+            **run.parameters,
+            **{f"hparams.{name}": value for name, value in run.hparams.items()},
+            "module": run.module or None,
+            "spans": run.spans or None,
+        }
+        for run in runs
+    ]
+    return {"parameter": find_differences(parameters), "metric": find_differences(metrics)}
+
+
+def find_differences(values: Sequence[Mapping[str, Any]]) -> Differences:
+    """Returns the names whose values differ; None where a mapping has none."""
+    rows = {name: tuple(each.get(name) for each in values) for name in dict.fromkeys(itertools.chain(*values))}
+    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}

@@ -152,9 +152,10 @@ def run(
       NodeError: A node failed.
     """
     with _ready(module, paths, server, on_training, on_beam):
-        connection = tfx_pipeline.make_sqlite_config(str(paths.metadata))
+        connection = metadata.sqlite_metadata_connection_config(str(paths.metadata))
         if spec.push and spec.push.directory is None:
-            _check_pushes(connection, spec.name, str(paths.serving))
+            with metadata.Metadata(connection) as opened:
+                stored_artifacts.check_pushes(opened.store, spec.name, str(paths.serving))
         pipeline_paths = tfx_pipeline.PipelinePaths(
             pipeline_root=str(paths.artifacts),
             metadata=connection,
@@ -164,17 +165,6 @@ def run(
         runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
         runner.run(tfx_pipeline.build(spec, module, pipeline_paths, enable_cache))
         return results.read(runs.find([paths.root], paths.run_id), spec)
-
-
-def _check_pushes(connection: Any, name: str, serving: str) -> None:
-    """Checks that servers of another pipeline's models do not get those of this one."""
-    with metadata.Metadata(connection) as opened:
-        other = stored_artifacts.find_other_pushes(opened.store, name, serving)
-    if other:
-        raise ConfigurationError(
-            f"push.directory: is missing, and the pipeline {other} pushes to {serving} too, whose servers would load this "
-            "model; write push.directory, or another --root"
-        )
 
 
 @contextlib.contextmanager
@@ -215,30 +205,17 @@ def _ready(
         yield
 
 
-class _NoWatcher:
+@contextlib.contextmanager
+def _without_watchers() -> Iterator[None]:
     """Replaces the server that lets remote executors update their execution's metadata.
 
     TFX starts one for each node, on a port that it finds by listening on every
     interface. Executors in this process do not need it, and any user of the machine
     could call it.
     """
-
-    address = ""
-
-    def __init__(self, **_: Any):
-        pass
-
-    def start(self) -> None:
-        """Does nothing."""
-
-    def stop(self) -> None:
-        """Does nothing."""
-
-
-@contextlib.contextmanager
-def _without_watchers() -> Iterator[None]:
+    watchers = types.SimpleNamespace(ExecutionWatcher=lambda **_: mock.Mock(address=""))
     with (
-        mock.patch.object(launcher, "execution_watcher", types.SimpleNamespace(ExecutionWatcher=_NoWatcher)),
+        mock.patch.object(launcher, "execution_watcher", watchers),
         mock.patch.object(launcher, "portpicker", types.SimpleNamespace(pick_unused_port=int)),
     ):
         yield

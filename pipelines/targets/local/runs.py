@@ -38,9 +38,11 @@ _INPUTS = (metadata_store_pb2.Event.INPUT, metadata_store_pb2.Event.INTERNAL_INP
 _UNREADABLE = (metadata_errors.StatusError, RuntimeError)  # raised for a store that is damaged
 # TFX's metadata has a bool as 0 or 1, which equals it.
 _DEFAULTS = {field.name: field.default for group in GROUPS for field in dataclasses.fields(group)}
-_NO_PARAMETERS = ("fingerprint", "module_fingerprint", "hparams", "has_base_model")  # and those of TFX
-# Execution properties of TFX that are no pipeline parameters.
-_TFX_PROPERTIES = ("train_args", "eval_args", "custom_config", "build_model", "run_fn", "module_file", "module_path")
+# The Trainer's execution properties that are not pipeline parameters: ours, and TFX's.
+_NO_PARAMETERS = (
+    *("fingerprint", "module_fingerprint", "hparams", "has_base_model"),
+    *("train_args", "eval_args", "custom_config", "build_model", "run_fn", "module_file", "module_path"),
+)
 
 
 @dataclass(frozen=True)
@@ -160,11 +162,6 @@ def find_roots(root: str | None) -> list[Path]:
     return roots
 
 
-def list_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) -> list[Run]:
-    """Returns all runs in some folders, as `iterate_runs` has them."""
-    return list(iterate_runs(roots, warn))
-
-
 def iterate_runs(roots: Iterable[Path], warn: Callable[[str], None] | None = None) -> Iterator[Run]:
     """Yields the runs in some folders, the latest first.
 
@@ -216,23 +213,23 @@ def _list_stored(roots: Iterable[Path], warn: Callable[[str], None] | None) -> "
     """Returns the runs in some folders, the latest first, which have not been read."""
     stored: list[_Stored] = []
     for root in roots:
+        if not (root / METADATA_FILE).stat().st_size:  # a run that did not come to its first node
+            continue
         try:
-            stored += _open_runs(root)
+            store, holder = open_store(root), locks.find_holder(str(root))
+            contexts = sorted(store.get_contexts_by_type("pipeline_run"), key=_creation_time)
+            stored += [_Stored(root, store, context, None) for context in contexts[:-1]]
+            stored += [_Stored(root, store, last, holder.since_time if holder else None) for last in contexts[-1:]]
         except _UNREADABLE as error:
             text = f"{root / METADATA_FILE} cannot be read: it is damaged, or of another version of TFX"
             if warn is None:
                 raise ConfigurationError(f"--root: {text}; write another --root") from error
             warn(f"{text}; its runs are left out")
-    return sorted(stored, key=lambda each: each.context.create_time_since_epoch, reverse=True)
+    return sorted(stored, key=lambda each: _creation_time(each.context), reverse=True)
 
 
-def _open_runs(root: Path) -> "list[_Stored]":
-    if not (root / METADATA_FILE).stat().st_size:  # a run that did not come to its first node
-        return []
-    store, holder = open_store(root), locks.find_holder(str(root))
-    contexts = sorted(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.create_time_since_epoch)
-    locked_since = [None] * (len(contexts) - 1) + [holder.since_time if holder else None]
-    return [_Stored(root, store, *each) for each in zip(contexts, locked_since, strict=False)]
+def _creation_time(context: Any) -> int:
+    return int(context.create_time_since_epoch)
 
 
 @dataclass(frozen=True)
@@ -263,7 +260,7 @@ class _Stored:
         names = {execution.id: self._node_name(execution.id) for execution in executions}
         nodes = [self._to_node(execution, names[execution.id]) for execution in executions]
         started = self.context.create_time_since_epoch / 1000
-        trainer = next((execution for execution in executions if _is_trainer(execution)), None)
+        trainer = next((each for each in executions if str(each.type).rpartition(".")[2] == "Trainer"), None)
         properties = _read_properties(trainer.custom_properties) if trainer else {}
         state = _find_state([node.state for node in nodes], started, self.locked_since)
         last = max((execution.last_update_time_since_epoch / 1000 for execution in executions), default=started)
@@ -278,7 +275,11 @@ class _Stored:
             seconds=None if state == "running" else max(last, _end_of_log(logs) if state != "complete" else 0.0) - started,
             nodes=tuple(nodes),
             artifacts=(*self._list_artifacts(names), *self._list_unpublished(executions, names)),
-            parameters=_select_parameters(properties),
+            parameters={
+                name: value
+                for name, value in sorted(properties.items())
+                if name not in _NO_PARAMETERS and value not in ("", "null")
+            },
             hparams=_parse_object(properties.get("hparams")),
             module=str(properties.get("module_fingerprint", ""))[:8],
             logs=logs,
@@ -295,7 +296,8 @@ class _Stored:
 
     def _to_node(self, execution: Any, name: str) -> Node:
         state = _STATES.get(execution.last_known_state, "running")
-        if state == "failed" and _read_result(execution).get("code") == STOPPED:
+        result = execution.custom_properties["__execution_result__"].string_value  # of the executor
+        if state == "failed" and _parse_object(result).get("code") == STOPPED:
             state = "stopped"
         start, end = (execution.create_time_since_epoch / 1000, execution.last_update_time_since_epoch / 1000)
         from_run, saved = self._find_original(execution.id) if state == "cached" else ("", None)
@@ -310,14 +312,8 @@ class _Stored:
         }
         for writer in self.store.get_executions_by_id(sorted(writers)) if writers else ():
             if writer.last_known_state == metadata_store_pb2.Execution.COMPLETE:
-                run = next(
-                    (
-                        context.name
-                        for context in self.store.get_contexts_by_execution(writer.id)
-                        if context.type == "pipeline_run"
-                    ),
-                    "",
-                )
+                contexts = self.store.get_contexts_by_execution(writer.id)
+                run = next((context.name for context in contexts if context.type == "pipeline_run"), "")
                 return run, (writer.last_update_time_since_epoch - writer.create_time_since_epoch) / 1000
         return "", None
 
@@ -364,15 +360,6 @@ class _Stored:
         return [made for made in listed if Path(made.uri).is_dir()]
 
 
-def _read_result(execution: Any) -> dict[str, Any]:
-    """Returns the result that the executor of a failed execution has returned."""
-    return _parse_object(execution.custom_properties["__execution_result__"].string_value)
-
-
-def _is_trainer(execution: Any) -> bool:
-    return str(execution.type).rpartition(".")[2] == "Trainer"
-
-
 def _find_state(states: list[str], started: float, locked_since: float | None) -> str:
     for state in ("failed", "stopped", "canceled"):
         if state in states:
@@ -406,12 +393,6 @@ def _read_properties(properties: Any) -> dict[str, Any]:
         for name, value in properties.items()
         if (kind := value.WhichOneof("value")) in ("int_value", "double_value", "string_value", "bool_value")
     }
-
-
-def _select_parameters(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the Trainer's pipeline parameters; those that are empty are left out."""
-    hidden = (*_NO_PARAMETERS, *_TFX_PROPERTIES)
-    return {name: value for name, value in sorted(properties.items()) if name not in hidden and value not in ("", "null")}
 
 
 def _parse_object(text: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from absl import logging
 from ml_metadata.proto import metadata_store_pb2
 
 from tfx_distribute.components.pusher import versions
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _LIVE, _DELETED = metadata_store_pb2.Artifact.LIVE, metadata_store_pb2.Artifact.DELETED
 _PUSHED_MODEL, _IMPORTER = "PushedModel", "tfx.dsl.components.common.importer.Importer"  # TFX's names of types
@@ -61,15 +62,17 @@ def pushed_folder(pushed_model: Any) -> str:
     return str(properties["pushed_destination"].string_value) if properties["pushed"].int_value else ""
 
 
-def find_other_pushes(store: Any, pipeline: str, serving: str) -> str:
-    """Returns the name of another pipeline that pushes to a folder, if any."""
+def check_pushes(store: Any, pipeline: str, serving: str) -> None:
+    """Checks that servers of another pipeline's models do not get those of this one."""
     for artifact in store.get_artifacts_by_type(_PUSHED_MODEL):
         folder = pushed_folder(artifact)
         if os.path.dirname(folder) == serving and os.path.exists(folder):
             names = [context.name for context in store.get_contexts_by_artifact(artifact.id) if context.type == "pipeline"]
             if names and pipeline not in names:
-                return str(names[0])
-    return ""
+                raise ConfigurationError(
+                    f"push.directory: is missing, and the pipeline {names[0]} pushes to {serving} too, whose servers would "
+                    "load this model; write push.directory, or another --root"
+                )
 
 
 def _is_served(artifact: Any) -> bool:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from tfx_distribute.pipelines.targets.target import Target
 
 if TYPE_CHECKING:
+    from tfx_distribute.pipelines.spec.targets import LocalSettings
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
-    from tfx_distribute.pipelines.targets.local.settings import LocalSettings
 
 
 class LocalTarget(Target["LocalSettings"]):

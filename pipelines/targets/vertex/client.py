@@ -41,11 +41,23 @@ class VertexRuns(RemoteRuns):
     """
 
     def __init__(self, project: str | None, region: str | None):
-        self._place = (project, region)
         self._client, self._parent = service.connect(utils.PipelineJobClientWithOverride, project, region)
+        self._schedules, _ = service.connect(utils.ScheduleClientWithOverride, project, region)
 
-    def submit(self, job: Mapping[str, Any]) -> Submitted:
-        """Runs a pipeline once; `job` is JSON, see `make_job`."""
+    def submit(self, job: Mapping[str, Any], schedule: Mapping[str, Any] | None = None) -> Submitted:
+        """Runs a pipeline once, or on a schedule; `job` is JSON, see `make_job`.
+
+        `schedule` has fields of the API's Schedule, such as `cron` and `end_time`.
+        """
+        if schedule:
+            request = {"parent": self._parent, "pipeline_job": job}
+            document = {"max_concurrent_run_count": 1, **schedule, "display_name": job["displayName"]}
+            message = service.parse(Schedule, {**document, "create_pipeline_job_request": request})
+            with _explaining_errors():
+                made = self._schedules.create_schedule(
+                    parent=self._parent, schedule=message, timeout=timeouts.REQUEST_SECONDS
+                )
+            return Submitted(made.name, _make_address("schedules", made.name))
         # Two people may submit in the same second.
         suffix = f"{datetime.now().strftime('%Y%m%d%H%M%S')}-{uuid.uuid4().hex[:4]}"
         with _explaining_errors():
@@ -57,20 +69,6 @@ class VertexRuns(RemoteRuns):
             )
         return Submitted(created.name, _make_address("runs", created.name))
 
-    def schedule(self, job: Mapping[str, Any], times: Mapping[str, Any]) -> Submitted:
-        """Creates a schedule that runs a pipeline repeatedly.
-
-        `job` is that of each run, JSON; see `make_job`. `times` has fields of the API's
-        Schedule, such as `cron` and `end_time`.
-        """
-        request = {"parent": self._parent, "pipeline_job": job}
-        document = {"max_concurrent_run_count": 1, **times, "display_name": job["displayName"]}
-        message = service.parse(Schedule, {**document, "create_pipeline_job_request": request})
-        client, _ = service.connect(utils.ScheduleClientWithOverride, *self._place)
-        with _explaining_errors():
-            created = client.create_schedule(parent=self._parent, schedule=message, timeout=timeouts.REQUEST_SECONDS)
-        return Submitted(created.name, _make_address("schedules", created.name))
-
     def list_runs(self, limit: int) -> list[RemoteRun]:
         """Returns jobs, the latest first."""
         request = {"parent": self._parent, "order_by": "create_time desc"}
@@ -80,33 +78,32 @@ class VertexRuns(RemoteRuns):
 
     def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
         """Returns a job with its parameters and tasks; `service` is patient anyway."""
-        name = self._name(run_id)
+        name = self._name("pipelineJobs", run_id)
         with _explaining_errors():
             return _to_run(service.call(lambda: self._client.get_pipeline_job(name=name, timeout=timeouts.REQUEST_SECONDS)))
 
     def cancel(self, run_id: str) -> None:
         """Asks Vertex AI to cancel a job."""
-        name = self._name(run_id)
+        name = self._name("pipelineJobs", run_id)
         with _explaining_errors():
             service.call(lambda: self._client.cancel_pipeline_job(name=name, timeout=timeouts.REQUEST_SECONDS))
 
     def list_schedules(self, limit: int) -> list[RemoteSchedule]:
         """Returns schedules, the latest first."""
-        client, parent = service.connect(utils.ScheduleClientWithOverride, *self._place)
-        request = {"parent": parent, "order_by": "create_time desc"}
+        request = {"parent": self._parent, "order_by": "create_time desc"}
         with _explaining_errors():
-            pager = service.call(lambda: client.list_schedules(request, timeout=timeouts.REQUEST_SECONDS))
+            pager = service.call(lambda: self._schedules.list_schedules(request, timeout=timeouts.REQUEST_SECONDS))
             return [_to_schedule(schedule) for schedule, _ in zip(pager, range(limit), strict=False)]
 
     def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
         """Pauses, resumes or deletes a schedule."""
-        client, parent = service.connect(utils.ScheduleClientWithOverride, *self._place)
-        name = schedule_id if "/" in schedule_id else f"{parent}/schedules/{schedule_id}"
+        request = getattr(self._schedules, f"{change}_schedule")
+        name = self._name("schedules", schedule_id)
         with _explaining_errors():
-            service.call(lambda: getattr(client, f"{change}_schedule")(name=name, timeout=timeouts.REQUEST_SECONDS))
+            service.call(lambda: request(name=name, timeout=timeouts.REQUEST_SECONDS))
 
-    def _name(self, run_id: str) -> str:
-        return run_id if "/" in run_id else f"{self._parent}/pipelineJobs/{run_id}"
+    def _name(self, kind: str, number: str) -> str:
+        return number if "/" in number else f"{self._parent}/{kind}/{number}"
 
 
 @contextlib.contextmanager
@@ -141,15 +138,8 @@ def make_job(
     return {**document, **{name: value for name, value in fields.items() if value}}
 
 
-def _ident(job: PipelineJob) -> str:
-    return str(job.name.rpartition("/")[2])
-
-
-def _state(job: PipelineJob) -> str:
-    return str(job.state.name.removeprefix("PIPELINE_STATE_").lower())
-
-
 def _to_run(job: PipelineJob) -> RemoteRun:
+    ident = str(job.name.rpartition("/")[2])
     tasks = tuple(
         RemoteTask(
             task.task_name,
@@ -158,14 +148,14 @@ def _to_run(job: PipelineJob) -> RemoteRun:
             task.error.message,
         )
         for task in job.job_detail.task_details
-        if task.task_name != _ident(job)  # that of the whole run
+        if task.task_name != ident  # that of the whole run
     )
     config = json_format.MessageToDict(PipelineJob.pb(job).runtime_config)
     parameters = {name: next(iter(value.values()), None) for name, value in config.get("parameters", {}).items()}
     return RemoteRun(
-        id=_ident(job),
-        name=job.display_name or _ident(job),
-        state=_state(job),
+        id=ident,
+        name=job.display_name or ident,
+        state=str(job.state.name.removeprefix("PIPELINE_STATE_").lower()),
         started=job.create_time.timestamp() if job.create_time else None,
         seconds=seconds_between(job.create_time or None, job.end_time or None),
         parameters={**parameters, **config.get("parameterValues", {})},

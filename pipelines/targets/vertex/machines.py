@@ -72,11 +72,6 @@ def _keep_set(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value}
 
 
-def checkpoint_dir(name: str, settings: VertexSettings) -> str:
-    """Returns the folder of a pipeline's checkpoints, the same for each run."""
-    return f"{settings.pipeline_root.rstrip('/')}/{name}/checkpoints"
-
-
 def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = None) -> str:
     """Returns what a step cannot have; "" if it can have all.
 

@@ -5,20 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.targets.target import (
-    Package,
-    RemoteTarget,
-    Submitted,
-    check_schedule_options,
-    schedule_options,
-)
+from tfx_distribute.pipelines.targets.target import SCHEDULE_OPTIONS, Package, RemoteTarget, Submitted
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
-
-_SCHEDULE = ("start_time", "end_time", "max_concurrent_run_count")
 
 
 class VertexTarget(RemoteTarget["VertexSettings"]):
@@ -26,7 +18,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
 
     name = "vertex"
     title = "Vertex AI"
-    times = _SCHEDULE
     suffix = ".json"
     setting_options = ("project", "region", "service_account", "pipeline_root")
     place_options = compile_options = (
@@ -37,24 +28,21 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         click.Option(
             ["--labels"], multiple=True, metavar="KEY=VALUE", help="Vertex AI: a label of the run. May be repeated."
         ),
-        *schedule_options(),
+        *SCHEDULE_OPTIONS,
     )
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any]) -> None:
         """Checks that options of one run and those of a schedule are not mixed."""
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         if options.get("experiment"):
             raise ConfigurationError("--experiment: is for Kubeflow; on Vertex AI write --labels")
-        check_schedule_options(options, _SCHEDULE, ("wait",))
+        super().check_options(options)
 
     def check(self, settings: "VertexSettings") -> None:
         """Checks the settings and the machines."""
         from tfx_distribute.pipelines.machines import accelerators
-        from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, machine_of
+        from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER
         from tfx_distribute.pipelines.targets.vertex import machines
-        from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.job import strategy_table
 
         spec = self.spec
@@ -68,21 +56,19 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
             if name not in (TRAINER, PARAMETER_SERVER):
                 machines.check_step(name, machine)
         distribution = spec.trainer.parameters.distribution
-        if distribution.all_reduce == "reduction_server" and not machine_of(spec.resources, TRAINER).accelerator:
+        if distribution.all_reduce == "reduction_server" and not self.trainer_machine.accelerator:
             raise ConfigurationError(
                 "resources.Trainer.accelerator: is missing, and reduction servers sum what GPUs send; write the kind of "
                 "GPU, such as nvidia-l4, or all_reduce: auto"
             )
         if settings.training == "step":
-            if reason := machines.unsupported_in_step(machine_of(spec.resources, TRAINER), settings):
+            if reason := machines.unsupported_in_step(self.trainer_machine, settings):
                 raise ConfigurationError(f"targets.vertex.training: a step has no {reason}; write custom_job or auto")
             strategy_table.check_all_reduce(distribution, "a step")
         machines.launcher_settings(spec.name, spec.resources, settings)  # raises if there is no such machine
 
     def check_address(self, setting: str, path: str, settings: "VertexSettings") -> None:
         """Checks that other machines can reach a path."""
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         if not path.startswith("gs://"):
             raise ConfigurationError(
                 f"{setting}: {path} cannot be reached by a step; for Vertex AI write an address such as gs://bucket/folder"
@@ -97,12 +83,6 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
                 "its pipeline jobs"
             )
         return warnings
-
-    def launcher_settings(self) -> "VertexTrainingSettings":
-        """Returns the machines that train."""
-        from tfx_distribute.pipelines.targets.vertex import machines
-
-        return machines.launcher_settings(self.spec.name, self.spec.resources, self.settings)
 
     @classmethod
     def open_runs(cls, options: Mapping[str, Any]) -> "RemoteRuns":
@@ -125,4 +105,4 @@ class VertexTarget(RemoteTarget["VertexSettings"]):
         # The arguments are the defaults of the compiled pipeline.
         job = client.make_job(package.pipeline, self.settings, self.options.get("run_name"), labels)
         runs = client.VertexRuns(self.settings.project, self.settings.region)
-        return runs, runs.schedule(job, schedule) if schedule else runs.submit(job)
+        return runs, runs.submit(job, schedule)

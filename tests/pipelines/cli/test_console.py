@@ -10,7 +10,7 @@ import pytest
 from tfx_distribute.components.report.data import Artifact, Cell, Evaluation, Slice
 from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
-from tfx_distribute.pipelines.targets.local import commands, results, runs
+from tfx_distribute.pipelines.targets.local import results, runs
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.reporting.progress import Progress
@@ -46,7 +46,7 @@ def test_commands_of_a_run_that_left_no_curves(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(runs, "find", lambda roots, name: run)
     console.print_commands(console.Console(soft_wrap=True), paths)
     assert capsys.readouterr().out.split()[:4] == ["report", "tfx-distribute", "report", paths.run_id]
-    monkeypatch.setattr(commands, "find_tensorboard_folders", lambda found: {"Trainer": "/run"})
+    monkeypatch.setattr(results, "find_tensorboard_folders", lambda found: {"Trainer": "/run"})
     console.print_commands(console.Console(soft_wrap=True), paths)
     assert "curves   tfx-distribute runs tensorboard" in capsys.readouterr().out
 

@@ -86,7 +86,7 @@ def test_local_runs_need_no_kfp():
     modules = imported(
         "import sys; sys.modules.update(dict.fromkeys(('kfp', 'kfp_server_api')))\n"
         "from tfx_distribute import components\n"
-        "from tfx_distribute.pipelines.targets.local import commands, comparison, runner"
+        "from tfx_distribute.pipelines.targets.local import results, runner"
     )
     assert "tfx" in modules
 

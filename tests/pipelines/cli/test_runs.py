@@ -157,11 +157,11 @@ def test_report_that_cannot_be_written(run, tmp_path):
 
 
 def test_tensorboard_replaces_the_command(run, monkeypatch):
-    from tfx_distribute.pipelines.targets.local import commands
+    from tfx_distribute.pipelines.targets.local import results
 
     started = []
     monkeypatch.setattr(runs.os, "execv", lambda program, arguments: started.append((program, arguments)))
-    monkeypatch.setattr(commands, "find_tensorboard_folders", lambda found: {"Trainer": "/run", "Tuner": "/trials/logs"})
+    monkeypatch.setattr(results, "find_tensorboard_folders", lambda found: {"Trainer": "/run", "Tuner": "/trials/logs"})
     assert command("runs", "tensorboard", "--port", "7007").exit_code == 0
     expected = ["-m", "tensorboard.main", "--logdir_spec", "Trainer:/run,Tuner:/trials/logs", "--port=7007"]
     assert started == [(sys.executable, [sys.executable, *expected])]

@@ -153,14 +153,6 @@ def test_other_packages_are_other_cache_keys_of_all_components(spec, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
-    [("tfrecord", "ImportExampleGen"), ("parquet", "ParquetExampleGen"), ("images", "ImageExampleGen")],
-)
-def test_other_files(spec, tmp_path, source, expected):
-    assert expected in ids(build(spec.model_copy(update={"data": Data(**{source: str(tmp_path)})})))
-
-
-@pytest.mark.parametrize(
     ("path", "message"),
     [
         ("no_such_module.Gen", "cannot make 'no_such_module.Gen': ModuleNotFoundError"),

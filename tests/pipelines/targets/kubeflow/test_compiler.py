@@ -15,7 +15,6 @@ from tfx_distribute.pipelines.notify.kubeflow_step import VALIDATOR, Settings
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.pipelines.targets.kubeflow import compiler as kubeflow_compiler
-from tfx_distribute.pipelines.targets.kubeflow import exit_step
 from tfx_distribute.pipelines.targets.kubeflow.target import KubeflowTarget
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -80,14 +79,6 @@ def test_newest_kubeflow_reads_all_of_it(package, tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert f"{len(executors(package.pipeline))} executors" in done.stdout
-
-
-def test_kfp_of_tfx_takes_it_to_submit(package, tmp_path):
-    from kfp.client import client
-
-    (tmp_path / "p.yaml").write_text(package.to_text())
-    document = client._extract_pipeline_yaml(str(tmp_path / "p.yaml"))
-    assert document.to_dict() == {"pipeline_spec": package.pipeline, "platform_spec": package.platform}
 
 
 def test_text_like_a_number_is_text_for_every_parser_of_yaml():
@@ -155,18 +146,13 @@ def test_data_of_a_declared_version_are_not_read_again(digits):
     assert json.loads(parameter)["content"].endswith(" 1"), "after the hash of its code"
 
 
-def test_resources_in_both_generations(taxi):
-    trainer = executors(taxi.pipeline)["Trainer_executor"]["container"]["resources"]
-    assert trainer == {
-        "resourceCpuLimit": "8",
-        "cpuLimit": 8.0,
-        "resourceMemoryLimit": "32Gi",
-        "memoryLimit": 34.359738368,
-        "accelerator": {"resourceType": "nvidia.com/gpu", "resourceCount": "2", "type": "nvidia.com/gpu", "count": 2},
-    }
-    example_gen = executors(taxi.pipeline)["CsvExampleGen_executor"]["container"]["resources"]
-    assert example_gen["resourceMemoryLimit"] == "8Gi", "which TFX drops"
-    assert executors(taxi.pipeline)["Evaluator_executor"]["container"]["resources"]["cpuLimit"] == 0.5
+@pytest.mark.parametrize(
+    ("name", "cpu", "memory"), [("Trainer", "8", "32Gi"), ("CsvExampleGen", "2", "8Gi"), ("Evaluator", "500m", "2Gi")]
+)
+def test_each_step_has_its_machine(taxi, name, cpu, memory):
+    """TFX drops the memory."""
+    resources = executors(taxi.pipeline)[f"{name}_executor"]["container"]["resources"]
+    assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == (cpu, memory)
 
 
 @pytest.mark.parametrize(("name", "retries"), [("taxi", 3), ("digits", 1)], ids=["on spot machines", "that waits"])
@@ -307,14 +293,6 @@ def test_the_span_is_a_parameter_that_the_step_resolves(tmp_path):
     assert [name for name, parameters in inputs.items() if "scheduled_at" in parameters] == ["CsvExampleGen-input"]
 
 
-def test_a_schema_on_a_volume_is_read_by_the_steps(tmp_path):
-    data = {"csv": "/shared/data", "schema_file": "/shared/schema.pbtxt"}
-    tasks = compiled(project(tmp_path, "taxi", data=data)).pipeline["root"]["dag"]["tasks"]
-    for task in ("CsvExampleGen", "CsvExampleGen-input"):
-        path = tasks[task]["inputs"]["parameters"]["schema_file"]
-        assert path == {"runtimeValue": {"constant": "/shared/schema.pbtxt"}}
-
-
 def test_a_notification_is_sent_at_the_end_of_all_steps(notifying, notifying_file):
     root, within = notifying.pipeline["root"], notifying.pipeline["components"]["exit-handler-1"]
     assert set(root["dag"]["tasks"]) == {"exit-handler-1", "notify"}
@@ -332,7 +310,7 @@ def test_a_notification_is_sent_at_the_end_of_all_steps(notifying, notifying_fil
     target = KubeflowTarget(loader.load(notifying_file))
     assert not [line for line in target.find_warnings() if "notify" in line]
     with pytest.raises(ConfigurationError, match="give the component another id"):
-        exit_step.add(notifying.pipeline, target.spec.notify, target.settings)
+        kubeflow_compiler.add_exit_step(notifying.pipeline, target.spec.notify, target.settings)
 
 
 def test_addresses_of_notifications_that_no_secret_sets(tmp_path):

@@ -8,14 +8,13 @@ from by_hand import latest_blessed, make_model, make_trainer, trained, two_train
 from compiled_for_kubeflow import TARGET, executors
 from tfx import types
 from tfx.components import CsvExampleGen, InfraValidator, Pusher
-from tfx.components.example_gen.component import QueryBasedExampleGen
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
 from tfx.dsl.components.common import importer, resolver
 from tfx.dsl.experimental.conditionals import conditional
 from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
 from tfx.orchestration import data_types
 from tfx.orchestration.pipeline import Pipeline
-from tfx.proto import example_gen_pb2, infra_validator_pb2, pusher_pb2
+from tfx.proto import infra_validator_pb2, pusher_pb2
 from tfx.types import channel, component_spec, standard_artifacts
 
 from tfx_distribute.components import Evaluator, Search, Trainer, Tuner, ValueRange
@@ -25,13 +24,22 @@ from tfx_distribute.pipelines.targets.kubeflow import compiler
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+GOOGLE = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
 
-class Trips(QueryBasedExampleGen):
-    """Reads a database."""
+
+class Trips(base_component.BaseComponent):
+    """Reads a database, without a class of TFX's ExampleGens."""
+
+    class Spec(types.ComponentSpec):
+        PARAMETERS: ClassVar = {}
+        INPUTS: ClassVar = {}
+        OUTPUTS: ClassVar = {"examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
+
+    SPEC_CLASS = Spec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor)
 
     def __init__(self) -> None:
-        split = example_gen_pb2.Input.Split(name="all", pattern="SELECT * FROM trips")
-        super().__init__(input_config=example_gen_pb2.Input(splits=[split]))
+        super().__init__(self.Spec(examples=types.Channel(type=standard_artifacts.Examples)))
 
 
 class VersionedTrips(Trips):
@@ -44,11 +52,16 @@ class VersionedTrips(Trips):
         return self.last_change
 
 
+def compile_by_hand(*steps, **resources):
+    """Compiles a pipeline of components; `resources` has the machines of some."""
+    handwritten = Pipeline("by-hand", "gs://bucket/root", components=list(steps), enable_cache=True)
+    machines = {name: MachineSpec(**machine) for name, machine in resources.items()}
+    return compiler.compile_pipeline(handwritten, GOOGLE, machines)
+
+
 def compile_one(example_gen: Trips) -> dict:
     """Compiles a pipeline in Python; returns the task of its only component."""
-    handwritten = Pipeline("by-hand", "gs://bucket/root", components=[example_gen], enable_cache=True)
-    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    package = compiler.compile_pipeline(handwritten, kubeflow, {})
+    package = compile_by_hand(example_gen)
     task = package.pipeline["root"]["dag"]["tasks"][example_gen.id]
     warned = any(f"{example_gen.id}: declares no data_version" in warning for warning in package.warnings)
     assert warned == ("cachingOptions" not in task)
@@ -73,33 +86,6 @@ def test_a_query_runs_each_time_unless_it_declares_a_version(monkeypatch):
     stock = Trips()
     stock.data_version = "2026-11-01"
     assert compile_one(stock)["cachingOptions"] == {"enableCache": True}
-
-
-class OwnExampleGen(base_component.BaseComponent):
-    """Reads a web service, without a class of TFX's ExampleGens."""
-
-    class Spec(types.ComponentSpec):
-        PARAMETERS: ClassVar = {}
-        INPUTS: ClassVar = {}
-        OUTPUTS: ClassVar = {"examples": component_spec.ChannelParameter(type=standard_artifacts.Examples)}
-
-    SPEC_CLASS = Spec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(base_executor.EmptyExecutor)
-
-    def __init__(self) -> None:
-        super().__init__(self.Spec(examples=types.Channel(type=standard_artifacts.Examples)))
-
-
-def test_a_component_that_makes_examples_of_nothing_runs_each_time():
-    assert "cachingOptions" not in compile_one(OwnExampleGen())
-
-
-def compile_by_hand(*steps, **resources):
-    """Compiles a pipeline of components; `resources` has the machines of some."""
-    handwritten = Pipeline("by-hand", "gs://bucket/root", components=list(steps))
-    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-    machines = {name: MachineSpec(**machine) for name, machine in resources.items()}
-    return compiler.compile_pipeline(handwritten, kubeflow, machines)
 
 
 def test_names_are_legal_unique_and_not_those_of_the_backend():
@@ -141,10 +127,8 @@ def test_each_trainer_has_its_machine_and_its_folder():
 
 
 def test_defaults_replace_those_of_the_same_parameters():
-    kubeflow = KubeflowSettings(image="registry.example.com/model:1", pipeline_root="gs://bucket/root")
-
     def read_defaults(pipeline, **defaults):
-        package = compiler.compile_pipeline(pipeline, kubeflow, {}, defaults)
+        package = compiler.compile_pipeline(pipeline, GOOGLE, {}, defaults)
         declared = package.pipeline["root"]["inputDefinitions"]["parameters"]
         return {name: parameter.get("defaultValue") for name, parameter in declared.items()}
 

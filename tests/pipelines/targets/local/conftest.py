@@ -1,9 +1,8 @@
 from datetime import datetime
 
 import pytest
-from tfx.orchestration import pipeline
+from tfx.orchestration import metadata, pipeline
 
-from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.pipelines.targets.local import runner as local_runner
 
 
@@ -27,7 +26,7 @@ def run():
             pipeline_root=str(root / "artifacts"),
             components=list(nodes),
             enable_cache=True,
-            metadata_connection_config=tfx_pipeline.make_sqlite_config(str(root / "metadata.sqlite")),
+            metadata_connection_config=metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite")),
         )
         root.mkdir(exist_ok=True)
         local_runner.LocalRunner({}, listen, datetime.now().isoformat()).run(one_run)

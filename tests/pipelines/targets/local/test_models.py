@@ -23,7 +23,7 @@ class Pipeline:
         self._run(self.root, model, Bless(model=model.outputs["model"]), make_pusher(model, self.serving))
 
     def versions(self):
-        return models.list_versions(runs.list_runs([self.root]))
+        return models.list_versions(runs.iterate_runs([self.root]))
 
     def shown(self):
         return [(content(each), each.is_served, bool(each.rollback_of)) for each in self.versions()]

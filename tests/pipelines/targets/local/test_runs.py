@@ -12,7 +12,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 
 from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.report.data import Curve
-from tfx_distribute.pipelines.targets.local import commands, comparison, report, results, runs
+from tfx_distribute.pipelines.targets.local import report, results, runs
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
@@ -166,7 +166,7 @@ def test_places_without_runs(tmp_path, monkeypatch):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / runs.METADATA_FILE).write_text("not a database, but a long enough text to be read as one" * 20)
     with pytest.raises(ConfigurationError, match=r"--root: broken/metadata.sqlite cannot be read: .+; write another --root"):
-        runs.list_runs(runs.find_roots("broken"))
+        list(runs.iterate_runs(runs.find_roots("broken")))
     with pytest.raises(
         ConfigurationError, match=r"--root: .*broken/metadata.sqlite cannot be read: .+; write another --root"
     ):
@@ -179,7 +179,7 @@ def test_runs_beside_a_folder_that_cannot_be_read(store):
         (store.root.parent / name).mkdir()
         (store.root.parent / name / runs.METADATA_FILE).write_text(text)
     warnings: list[str] = []
-    assert [run.id for run in runs.list_runs(runs.find_roots(None), warnings.append)] == [FIRST, OLD]
+    assert [run.id for run in runs.iterate_runs(runs.find_roots(None), warnings.append)] == [FIRST, OLD]
     (warning,) = warnings
     assert warning.startswith("runs/broken/metadata.sqlite cannot be read: it is damaged")
     assert runs.find(runs.find_roots(None), "digits", warnings.append).id == FIRST
@@ -192,7 +192,7 @@ def test_states(store):
     store.node(SECOND, "ExampleGen", State.RUNNING)
     assert runs.find([store.root], SECOND).state == "interrupted"
     with locks.exclusive(str(store.root), "the run folder", "wait"):
-        running, first, _ = runs.list_runs([store.root])
+        running, first, _ = runs.iterate_runs([store.root])
     assert (running.id, running.state, running.seconds, running.nodes[0].seconds) == (SECOND, "running", None, None)
     assert first.state == "complete"
     store.node(SECOND, "Trainer", State.FAILED)
@@ -284,7 +284,7 @@ def test_report_of_a_training_that_was_killed(store):
     made = report.make(run)
     assert made.curves.metrics == (Curve("loss", "train", ((45, 0.5),)),)
     assert made.time_use is not None
-    assert commands.find_tensorboard_folders([run]) == {"Trainer": str(history.parent)}
+    assert results.find_tensorboard_folders([run]) == {"Trainer": str(history.parent)}
 
 
 def test_report_of_a_training_that_failed(store):
@@ -322,14 +322,14 @@ def test_comparison(store):
     assert results.read_evaluation(first) == (None, ())
     metrics = results.list_metrics(first, None)
     assert metrics == {"training_loss": 0.5}
-    compared = comparison.compare([first, old], [metrics, {"training_loss": 0.5, "AUC": 0.9}])
+    compared = results.compare([first, old], [metrics, {"training_loss": 0.5, "AUC": 0.9}])
     assert compared["parameter"] == {"epochs": (2, 1), "hparams.units": (32, 16), "module": ("y", None)}
     assert compared["metric"] == {"AUC": (None, 0.9)}
     day = store.artifact("Examples", "data", spans="2026-11-25")
     store.node(SECOND, "CsvExampleGen", State.COMPLETE, {"examples": day})
     model = store.artifact("Model", "model", base_model="models/7")
     store.node(SECOND, "Trainer", State.COMPLETE, {"model": model, "model_run": store.artifact("ModelRun", "run")})
-    differing = comparison.compare([first, runs.find([store.root], SECOND)], [{}, {}])["parameter"]
+    differing = results.compare([first, runs.find([store.root], SECOND)], [{}, {}])["parameter"]
     assert (differing["spans"], differing["base_model"]) == ((None, "2026-11-25"), (None, "models/7"))
 
 
@@ -340,18 +340,18 @@ def test_hyperparameters_are_those_that_a_search_has_found(store, tmp_path):
     store.node(FIRST, "Tuner", State.COMPLETE, {"best_hyperparameters": best})
     first, old = (runs.find([store.root], name) for name in (FIRST, OLD))
     assert first.hparams == report.make(first).hparams == {"units": 64}
-    assert comparison.compare([first, old], [{}, {}])["parameter"]["hparams.units"] == (64, 16)
+    assert results.compare([first, old], [{}, {}])["parameter"]["hparams.units"] == (64, 16)
 
 
 def test_tensorboard_folders(store, tmp_path):
     first = runs.find([store.root], FIRST)
-    assert commands.make_tensorboard_arguments(commands.find_tensorboard_folders([first])) == [
+    assert results.make_tensorboard_arguments(results.find_tensorboard_folders([first])) == [
         "--logdir",
         f"{tmp_path}/model",
     ]
     other = replace(first, id="other")
-    assert commands.make_tensorboard_arguments(commands.find_tensorboard_folders([first, other])) == [
+    assert results.make_tensorboard_arguments(results.find_tensorboard_folders([first, other])) == [
         "--logdir_spec",
         f"{FIRST}/Trainer:{tmp_path}/model,other/Trainer:{tmp_path}/model",
     ]
-    assert commands.find_tensorboard_folders([runs.find([store.root], OLD)]) == {}
+    assert results.find_tensorboard_folders([runs.find([store.root], OLD)]) == {}

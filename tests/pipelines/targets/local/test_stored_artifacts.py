@@ -9,8 +9,8 @@ from tfx.dsl.components.common import importer, resolver
 from tfx.orchestration import metadata
 from tfx.types import Channel, standard_artifacts
 
-from tfx_distribute.pipelines.targets import resolvers, tfx_pipeline
-from tfx_distribute.pipelines.targets.local import runner as local_runner
+from tfx_distribute.pipelines.targets import resolvers
+from tfx_distribute.pipelines.targets.local import stored_artifacts
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -24,7 +24,7 @@ def served(serving):
 
 
 def model_uris(root):
-    with metadata.Metadata(tfx_pipeline.make_sqlite_config(str(root / "metadata.sqlite"))) as handle:
+    with metadata.Metadata(metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite"))) as handle:
         return [artifact.uri for artifact in handle.store.get_artifacts_by_type("Model")]
 
 
@@ -87,11 +87,11 @@ def test_a_model_is_pushed_again_only_where_its_version_has_been_removed(run, tm
 def test_two_pipelines_of_one_folder_do_not_push_to_one_place(run, tmp_path):
     serving = tmp_path / "serving"
     run(tmp_path, *pushing(Model(content="first"), serving))
-    store = tfx_pipeline.make_sqlite_config(str(tmp_path / "metadata.sqlite"))
-    with pytest.raises(ConfigurationError, match="and the pipeline mine pushes to .*/serving too"):
-        local_runner._check_pushes(store, "other", str(serving))
-    local_runner._check_pushes(store, "mine", str(serving))
-    local_runner._check_pushes(store, "other", str(tmp_path / "elsewhere"))
+    with metadata.Metadata(metadata.sqlite_metadata_connection_config(str(tmp_path / "metadata.sqlite"))) as opened:
+        with pytest.raises(ConfigurationError, match="and the pipeline mine pushes to .*/serving too"):
+            stored_artifacts.check_pushes(opened.store, "other", str(serving))
+        stored_artifacts.check_pushes(opened.store, "mine", str(serving))
+        stored_artifacts.check_pushes(opened.store, "other", str(tmp_path / "elsewhere"))
 
 
 def test_a_model_is_pushed_again_where_a_later_one_is_served(run, tmp_path):

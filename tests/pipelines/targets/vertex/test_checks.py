@@ -76,14 +76,8 @@ def test_options_that_do_not_go_together(words, message, tmp_path):
     assert message in result.output
 
 
-@pytest.mark.parametrize(
-    ("machine", "start"),
-    [
-        ({"accelerator": "nvidia-h100-80gb", "accelerator_count": 8}, "resources.Trainer: a machine has 8 nvidia-h100"),
-        ({"accelerator": "nvidia-l4"}, ""),
-    ],
-)
-def test_machines_with_idle_devices(tmp_path, machine, start):
-    changes = {"resources": {"Trainer": machine}, "targets": {"vertex": TARGET}}
-    spec = loader.override(loader.load(project(tmp_path, "digits", **changes)), {"strategy": "one_device"})
-    assert [warning.startswith(start) for warning in VertexTarget(spec).find_warnings()] == [True] * bool(start)
+def test_a_machine_with_idle_devices(tmp_path):
+    machine = {"accelerator": "nvidia-h100-80gb", "accelerator_count": 8}
+    spec = loader.load(project(tmp_path, "digits", resources={"Trainer": machine}))
+    (warning,) = VertexTarget(loader.override(spec, {"strategy": "one_device"})).find_warnings()
+    assert warning.startswith("resources.Trainer: a machine has 8 nvidia-h100")

@@ -94,7 +94,7 @@ def test_both_kinds_of_run_have_an_interface_to_a_network(api, runs):
     target = TARGET.model_copy(update={"network": None, "psc_interface_config": interface})
     job = make_job(DOCUMENT, target)
     runs.submit(job)
-    runs.schedule(job, {"cron": "0 3 * * *"})
+    runs.submit(job, {"cron": "0 3 * * *"})
     (job,), (schedule,) = api.all("pipelineJobs"), api.all("schedules")
     for request in (job, schedule.create_pipeline_job_request.pipeline_job):
         assert request.psc_interface_config.network_attachment == interface["network_attachment"]
@@ -132,7 +132,7 @@ def test_wrong_words_of_the_api_are_refused_before_a_run(api, tmp_path):
 
 def test_schedules_are_listed_and_changed(api, runs):
     for number in range(3):
-        runs.schedule({**JOB, "displayName": f"number {number}"}, {"cron": "0 3 * * *"})
+        runs.submit({**JOB, "displayName": f"number {number}"}, {"cron": "0 3 * * *"})
     listed = runs.list_schedules(2)
     assert [(each.name, each.state, each.cron) for each in listed] == [
         ("number 2", "active", "0 3 * * *"),

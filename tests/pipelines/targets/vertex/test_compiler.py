@@ -1,22 +1,23 @@
 """Reads compiled pipeline files with the types of Vertex AI's SDK and of kfp."""
 
 import pytest
+from by_hand import latest_blessed, make_model
 from compiled_for_vertex import TARGET, compiled, project, read_launcher, trainer_parameters
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import aiplatform
 from google.cloud.aiplatform_v1.types import PipelineJob
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
+from tfx.dsl.components.common import resolver
+from tfx.dsl.input_resolution.strategies import latest_artifact_strategy
+from tfx.orchestration.pipeline import Pipeline
+from tfx.types import channel, standard_artifacts
 
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.pipelines.targets import pipeline_ir, tfx_pipeline
+from tfx_distribute.pipelines.targets.vertex import compiler
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
-
-TUNE = {
-    "objective": "val_accuracy",
-    "max_trials": 3,
-    "space": {"learning_rate": {"min": 0.0001, "max": 0.1, "sampling": "log"}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -128,20 +129,6 @@ def test_a_step_that_has_others_train_is_tried_again(taxi, digits):
     assert "retryPolicy" not in taxi.pipeline["pipelineSpec"]["root"]["dag"]["tasks"]["Trainer"]
 
 
-@pytest.mark.parametrize(
-    "setting", [{"custom_job": {"scheduling": {"timeout": "60s"}}}, {"worker_pool": {"nfs_mounts": []}}]
-)
-def test_what_only_worker_pools_have(setting, tmp_path):
-    package = compiled(project(tmp_path, "digits", targets={"vertex": {**TARGET, **setting}}))
-    assert read_launcher(package).training == "elsewhere"
-
-
-def test_a_machine_that_no_step_has(tmp_path):
-    package = compiled(project(tmp_path, "digits", resources={"Trainer": {"cpu": 16, "machine_type": "n1-standard-96"}}))
-    assert read_launcher(package).training == "elsewhere"
-    assert read_launcher(package).worker["machine_spec"] == {"machine_type": "n1-standard-96"}
-
-
 def test_words_of_the_api_for_worker_pools(tmp_path):
     disk, reservation = {"boot_disk_size_gb": 200}, {"reservation_affinity_type": "NO_RESERVATION"}
     target = {
@@ -171,13 +158,6 @@ def test_words_of_the_api_for_worker_pools(tmp_path):
     assert launcher.reduction_server["replica_count"] == 3
 
 
-def test_a_step_has_no_spot_machine(tmp_path):
-    nodes = {"Trainer": {"accelerator": "nvidia-l4", "spot": True}}
-    package = compiled(project(tmp_path, "digits", resources=nodes))
-    assert read_launcher(package).training == "elsewhere"
-    assert read_launcher(package).job["job_spec"]["scheduling"] == {"strategy": "SPOT"}
-
-
 def test_beam_on_dataflow_has_the_image_of_the_steps(tmp_path):
     beam = {"runner": "dataflow", "project": "p", "region": "europe-west4", "temp_location": "gs://bucket/tmp"}
     package = compiled(project(tmp_path, "taxi", beam=beam))
@@ -188,3 +168,24 @@ def test_each_component_fails_where_user_code_exits(package):
     executors = package.pipeline["pipelineSpec"]["deploymentSpec"]["executors"].values()
     commands = [executor["container"]["command"] for executor in executors if "container" in executor]
     assert commands == [pipeline_ir.make_command("tfx_distribute.components.container.vertex")] * len(commands)
+
+
+def test_resolvers_wait_for_what_the_pipeline_says():
+    models = channel.Channel(type=standard_artifacts.Model)
+    latest = resolver.Resolver(latest_artifact_strategy.LatestArtifactStrategy, model=models).with_id("latest")
+    blessed = latest_blessed()
+    first, last = make_model(size=1).with_id("first"), make_model(size=1).with_id("last")
+    blessed.add_upstream_node(first)
+    latest.add_upstream_node(blessed)
+    last.add_upstream_node(latest)
+    handwritten = Pipeline("by-hand", "gs://bucket/root", components=[first, blessed, latest, last])
+    tasks = compiler.compile_pipeline(handwritten, VertexSettings(**TARGET), {}).pipeline["pipelineSpec"]["root"]["dag"][
+        "tasks"
+    ]
+    assert {name: task.get("dependentTasks") for name, task in tasks.items()} == {
+        "first": None,
+        "blessed-model-blessing-resolver": ["first"],
+        "blessed-model-resolver": None,  # it reads what the one before has found
+        "latest": ["blessed-model-resolver"],
+        "last": ["latest"],
+    }

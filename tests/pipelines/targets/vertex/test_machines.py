@@ -1,7 +1,9 @@
 import pytest
+from compiled_for_vertex import TARGET
 
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.targets.vertex import machines as vertex_machines
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
@@ -43,3 +45,20 @@ def test_resources_of_a_step():
         "memoryLimit": 3.33,  # with that of Vertex AI's agents
         "accelerator": {"type": "NVIDIA_TESLA_T4", "count": "1"},
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "machine", "job"),
+    [
+        ({"custom_job": {"enable_web_access": True}}, {}, {"enable_web_access": True}),
+        ({"worker_pool": {"nfs_mounts": []}}, {}, {}),
+        ({}, {"machine_type": "n1-standard-96"}, {}),
+        ({}, {"accelerator": "nvidia-l4", "spot": True}, {"scheduling": {"strategy": "SPOT"}}),
+    ],
+)
+def test_what_no_step_has_is_had_by_worker_pools(settings, machine, job):
+    launcher = vertex_machines.launcher_settings(
+        "mine", {"Trainer": MachineSpec(**machine)}, VertexSettings(**TARGET, **settings)
+    )
+    assert launcher.training == "elsewhere"
+    assert launcher.job.get("job_spec", {}) == job

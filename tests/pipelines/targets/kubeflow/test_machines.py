@@ -1,9 +1,8 @@
 import pytest
 
 from tfx_distribute.pipelines.spec.machines import MachineSpec, Toleration, number
-from tfx_distribute.pipelines.targets.kubeflow import pods
+from tfx_distribute.pipelines.targets.kubeflow import machines
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings, Secret, Volume
-from tfx_distribute.pipelines.targets.kubeflow.training import make_pod_template
 
 TARGET = KubeflowSettings(
     image="registry.example.com/digits:1",
@@ -39,9 +38,9 @@ def test_a_machine_in_all_documents(name, expected):
     expected(
         f"machines/{name}",
         {
-            "resources of a step": pods.make_resource_spec(machine),
-            "platform spec of a step": pods.make_executor_config(machine, TARGET, TARGET.labels),
-            "pod of a training process": make_pod_template(machine, TARGET),
+            "resources of a step": machines.make_resource_spec(machine),
+            "platform spec of a step": machines.make_executor_config(machine, TARGET, TARGET.labels),
+            "pod of a training process": machines.make_pod_template(machine, TARGET),
         },
     )
 
@@ -51,15 +50,15 @@ def test_annotations_of_all_pods():
         update={"annotations": {"karpenter.sh/do-not-disrupt": "true", "linkerd.io/inject": "disabled"}}
     )
     machine = MachineSpec()
-    annotations = make_pod_template(machine, target)["metadata"]["annotations"]
+    annotations = machines.make_pod_template(machine, target)["metadata"]["annotations"]
     assert annotations == {"sidecar.istio.io/inject": "false", **target.annotations}
-    config = pods.make_executor_config(machine, target, {})
+    config = machines.make_executor_config(machine, target, {})
     assert config["podMetadata"] == {"annotations": target.annotations}
 
 
 def test_a_pod_that_prometheus_and_log_collectors_read():
     target = TARGET.model_copy(update={"log_format": "json", "metrics_port": 9400})
-    template = make_pod_template(MachineSpec(), target)
+    template = machines.make_pod_template(MachineSpec(), target)
     assert template["metadata"]["annotations"] == {
         "sidecar.istio.io/inject": "false",
         "prometheus.io/scrape": "true",
@@ -76,9 +75,9 @@ def test_a_pod_that_prometheus_and_log_collectors_read():
 
 def test_a_machine_of_which_nothing_is_said():
     machine = MachineSpec()
-    assert pods.make_resource_spec(machine) == {}
+    assert machines.make_resource_spec(machine) == {}
     plain = KubeflowSettings(image="i", pipeline_root="gs://b/r")
-    assert pods.make_executor_config(machine, plain, {}) == {}
+    assert machines.make_executor_config(machine, plain, {}) == {}
 
 
 @pytest.mark.parametrize(("quantity", "value"), [("500m", 0.5), ("4", 4), ("1.5", 1.5), ("2Gi", 2**31), ("1G", 10**9)])

@@ -21,7 +21,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
-    from tfx_distribute.pipelines.plan.run_plan import RunPlan
+    from tfx_distribute.pipelines.run_plan import RunPlan
     from tfx_distribute.pipelines.targets.local.results import RunResult
 
 
@@ -105,7 +105,7 @@ def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    from tfx_distribute.pipelines.plan import run_plan
+    from tfx_distribute.pipelines import run_plan
 
     return run_plan.make_plan(spec, user_module.find(spec), target_names.get(target)(spec))
 

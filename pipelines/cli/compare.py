@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from tfx_distribute.pipelines import compare as defaults
-from tfx_distribute.pipelines.cli import shell
 from tfx_distribute.pipelines.cli.options import FAILED, OUTPUT, PIPELINE, refusing_errors
 from tfx_distribute.trainer_module.errors import TrainingError
 
@@ -51,7 +50,6 @@ def compare(
     cannot be. 130, 143: it was ended by Ctrl-C or SIGTERM; what was measured before is
     shown.
     """
-    shell.check_environment()
     from tfx_distribute.components.launchers.local import gpus
     from tfx_distribute.pipelines.cli import compare_report, tables
     from tfx_distribute.pipelines.compare import combinations as combinations_lib

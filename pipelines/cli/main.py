@@ -3,6 +3,8 @@
 Each command imports what it needs when it runs, so that help and checks are fast.
 """
 
+import dataclasses
+import json
 import os
 import sys
 from typing import Any
@@ -43,7 +45,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""
-    os.environ.update(tpu_library.NOT_LOADED)  # training processes load it
+    os.environ.update(tpu_library.NOT_LOADED, KERAS_BACKEND="tensorflow")  # training processes load it
 
 
 @on_platforms("Platform that the pipeline would run on.", "compile")
@@ -79,26 +81,16 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_class: type[Target[A
     JobSet or a CustomJob.
     """
     target, module = load(pipeline, parameters, target_class, options)
-    from tfx_distribute.pipelines.plan import run_plan as plan_lib
+    from tfx_distribute.pipelines import run_plan as plan_lib
 
     with refusing_errors():
         run_plan = plan_lib.make_plan(target.spec, module, target)
-    if output == "json":
-        import dataclasses
-        import json
-
-        click.echo(json.dumps(dataclasses.asdict(run_plan), indent=2))
-    else:
-        from tfx_distribute.pipelines.plan.text import as_text
-
-        click.echo(as_text(run_plan))
+    click.echo(json.dumps(dataclasses.asdict(run_plan), indent=2) if output == "json" else plan_lib.as_text(run_plan))
 
 
 @main.command("json-schema")
 def json_schema() -> None:
     """Prints the JSON Schema of pipeline files, for editors."""
-    import json
-
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 
     document = PipelineSpec.model_json_schema()
@@ -130,7 +122,6 @@ def run(
     nothing was trained. 130, 143: it was ended by
     Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
-    shell.check_environment()
     if backfill:
         if ".." not in backfill:
             refuse(f"--backfill: {backfill} is not a range; write FIRST..LAST, e.g. 2026-11-01..2026-11-25")

@@ -1,7 +1,6 @@
 """Ends a command that fails or is interrupted with one message and an exit code."""
 
 import io
-import os
 import sys
 from typing import Any
 
@@ -41,10 +40,3 @@ class Group(click.Group):
             raise
         except OSError as error:
             refuse(f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error))
-
-
-def check_environment() -> None:
-    """Ends the program if Keras is to run on something else than TensorFlow."""
-    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-    if backend != "tensorflow":
-        refuse(f"KERAS_BACKEND={backend}: strategies of tf.distribute need tensorflow; run `unset KERAS_BACKEND`")

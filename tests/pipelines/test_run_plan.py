@@ -8,9 +8,9 @@ import yaml
 from click.testing import CliRunner
 
 from tfx_distribute.components import Search, ValueRange
+from tfx_distribute.pipelines import run_plan as plan_lib
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.plan import run_plan as plan_lib
-from tfx_distribute.pipelines.plan.text import as_text
+from tfx_distribute.pipelines.run_plan import as_text
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Train
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
@@ -54,7 +54,6 @@ def test_the_whole_plan_of_two_workers(make):
     )
     assert "learn rate build_model's times 2\n" in as_text(plan)
     cluster = {"chief": ["127.0.0.1:PORT"], "worker": ["127.0.0.1:PORT"]}
-    command = "python -m tfx_distribute.trainer_module --job job.json"
     assert plan == plan_lib.RunPlan(
         pipeline="mine",
         strategy="multi_worker_mirrored",
@@ -62,8 +61,8 @@ def test_the_whole_plan_of_two_workers(make):
         summary=plan.summary,
         num_processes=2,
         roles=(
-            plan_lib.RolePlan("chief", 1, "trains", command, "the model, TensorBoard logs"),
-            plan_lib.RolePlan("worker", 1, "trains", command, "nothing"),
+            plan_lib.RolePlan("chief", 1, "trains", "the model, TensorBoard logs"),
+            plan_lib.RolePlan("worker", 1, "trains", "nothing"),
         ),
         tf_config=json.dumps({"cluster": cluster, "task": {"type": "ROLE", "index": "INDEX"}}),
         devices_per_process=1,

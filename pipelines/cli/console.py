@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -55,11 +55,9 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
     sys.stderr.flush()
     original_stdout, original_stderr = os.dup(1), os.dup(2)
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    shown_on = sys.stderr if to_stderr else sys.stdout
-    stream: IO[str] = shown_on
-    if quiet or _is_own(shown_on):
-        target = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(original_stderr if to_stderr else original_stdout)
-        display = io.BufferedWriter(_Display(target, "w"))
+    stream: IO[str] = io.StringIO() if quiet else sys.stderr if to_stderr else sys.stdout
+    if _is_own(stream):
+        display = io.BufferedWriter(_Display(os.dup(stream.fileno()), "w"))
         stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
     console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
     stop = threading.Event()
@@ -69,7 +67,7 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
         os.dup2(log_descriptor, 2)
         if verbose:
             follower.start()
-        with _foreign_streams_redirected(log):
+        with _streams_redirected(log):
             yield console
     finally:
         sys.stdout.flush()
@@ -92,21 +90,16 @@ def _is_own(stream: Any) -> bool:
 
 
 @contextmanager
-def _foreign_streams_redirected(log: Path) -> Iterator[None]:
-    """Redirects streams that are not the process's own, and handlers with them."""
-    streams = [stream for stream in (sys.stdout, sys.stderr) if not _is_own(stream)]
-    if not streams:
-        yield
-        return
-    stdout, stderr = sys.stdout, sys.stderr
+def _streams_redirected(log: Path) -> Iterator[None]:
+    """Redirects Python's streams, also a notebook's, and log handlers with them."""
+    streams = (sys.stdout, sys.stderr)
     with log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
         _switch_handlers(streams, file)
-        sys.stdout = sys.stderr = file
         try:
-            yield
+            with redirect_stdout(file), redirect_stderr(file):
+                yield
         finally:
-            sys.stdout, sys.stderr = stdout, stderr
-            _switch_handlers([file], stderr)  # those of modules that were imported here, too
+            _switch_handlers((file,), sys.stderr)  # those of modules that were imported here, too
 
 
 class _Display(io.FileIO):
@@ -122,13 +115,10 @@ class _Display(io.FileIO):
             return len(text)
 
 
-def _switch_handlers(streams: list[Any], to: Any) -> None:
+def _switch_handlers(streams: tuple[Any, ...], to: Any) -> None:
     """Switches log handlers from some streams to another."""
-    loggers = [
-        logging.root,
-        *(each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)),
-    ]
-    for handler in (handler for logger in loggers for handler in logger.handlers):
+    loggers = (each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger))
+    for handler in (handler for logger in (logging.root, *loggers) for handler in logger.handlers):
         handler = getattr(handler, "python_handler", handler)  # absl's
         if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
             with suppress(AttributeError):  # such as dill's, which follows sys.stderr by itself

@@ -130,18 +130,13 @@ def refusing_errors() -> "Iterator[None]":
 
 def refuse(message: str) -> NoReturn:
     """Prints an error message and ends the program with exit code `INVALID`."""
-    _print_error(f"Error: {message}")
+    click.echo(f"Error: {message}", err=True)
     sys.exit(INVALID)
 
 
 def warn(message: str) -> None:
     """Prints a warning to standard error, as `refuse` prints an error."""
-    _print_error(f"Warning: {message}")
-
-
-def _print_error(text: str) -> None:
-    with contextlib.suppress(OSError):  # the exit code remains
-        click.echo(text, err=True)
+    click.echo(f"Warning: {message}", err=True)
 
 
 @contextlib.contextmanager

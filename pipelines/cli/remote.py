@@ -1,6 +1,5 @@
 """Defines the commands for pipelines that run elsewhere: compile and submit."""
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from tfx_distribute.pipelines.cli.options import (
     calm,
     load,
     on_platforms,
-    refuse,
     refusing_errors,
 )
 from tfx_distribute.pipelines.targets import target as target_lib
@@ -50,13 +48,8 @@ def compile_(
     target, module = load(pipeline, parameters, target_class, options)
     path = output or f"{target.spec.name}{target.suffix}"
     package = _compile(target, module, enable_cache=not no_cache)
-    # A new file replaces an old one, but never a device such as /dev/null.
-    atomic = os.path.isfile(path) or not os.path.exists(path)
-    try:
-        with click.open_file(path, "w", encoding="utf-8", atomic=atomic) as file:
-            file.write(package.to_text())
-    except OSError as error:
-        refuse(f"cannot write {path}: {error.strerror}")
+    with click.open_file(path, "w", encoding="utf-8") as file:
+        file.write(package.to_text())
     click.echo(f"{path}: {target.spec.name}, {package.num_steps} steps", err=path == "-")
 
 

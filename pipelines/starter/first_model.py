@@ -10,7 +10,6 @@ from tfx_distribute.pipelines.starter.columns import Column
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 MAX_CLASSES = 20  # of a label of integers; with more, it is a quantity
-MIN_CLASS_ROWS = 2  # one to train on, one to evaluate on
 MIN_WORDS = 3  # of the average text that is read word by word
 
 _ID = re.compile(r"(.*[\W_])?(id|Id|ID)|.*[a-z](Id|ID)")
@@ -73,16 +72,10 @@ def _find_label_problem(label: Column) -> str:
     values = label.present
     if problem := _find_problem(label):
         return f"{problem}; name another column"
-    if any(value != value for value in label.values):  # other gaps are left out by `data.require`
-        return "a row has NaN; remove such rows, or leave their values out"
     if isinstance(values[0], tuple):
         return "its rows have several values; name a column with one"
     if isinstance(values[0], str) and not _repeats(label):
         return "nearly every row has a text of its own; name a column whose values repeat, or one of numbers"
-    if any(len(str(value).splitlines()) > 1 for value in values):
-        return "a value has a line break, with which it cannot be a class; remove the line breaks"
-    if rare := [value for value, rows in _count_classes(label).items() if rows < MIN_CLASS_ROWS]:
-        return f"{rare[0]!r} is in one row only; remove this row, or give it another value"
     return ""
 
 

@@ -1,6 +1,5 @@
 """Writes the texts of a new project's files."""
 
-import csv
 import json
 import math
 import re
@@ -53,12 +52,9 @@ def write_sample(file: Path) -> Path:
     """Writes scikit-learn's irises as a CSV file, and returns its path."""
     from sklearn.datasets import load_iris
 
-    irises = load_iris()
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["sepal_length_cm", "sepal_width_cm", "petal_length_cm", "petal_width_cm", "species"])
-        species = irises.target_names[irises.target]
-        writer.writerows([*numbers, name] for numbers, name in zip(irises.data.tolist(), species, strict=True))
+    irises = load_iris(as_frame=True)
+    numbers = irises.data.set_axis(["sepal_length_cm", "sepal_width_cm", "petal_length_cm", "petal_width_cm"], axis=1)
+    numbers.assign(species=irises.target_names[irises.target]).to_csv(file, index=False)
     return file
 
 

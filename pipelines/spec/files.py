@@ -6,20 +6,14 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 class FileError(ConfigurationError):
-    """A path cannot be resolved, or a file cannot be read.
-
-    The message names the path and the reason.
-    """
+    """A path is empty, or a file cannot be read."""
 
 
 def resolve(path: str | Path, base: str | Path = ".") -> Path:
     """Makes a path absolute, from `base`, with `~` and symbolic links resolved."""
     if not str(path):
         raise FileError("the path is empty")
-    try:
-        return (Path(base) / Path(path).expanduser()).resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise FileError(f"{shorten(str(path))!r}: {error}") from error
+    return (Path(base) / Path(path).expanduser()).resolve()
 
 
 def read_text(path: str | Path) -> str:
@@ -27,7 +21,7 @@ def read_text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise FileError(f"{shorten(str(path))}: {error.strerror}") from error
+        raise FileError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
 

@@ -4,7 +4,6 @@ A message has the line, the value and what is allowed instead.
 """
 
 import difflib
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -46,10 +45,7 @@ def parse_parameters(arguments: Iterable[str]) -> dict[str, Scalar]:
         name, separator, text = argument.partition("=")
         if not (name and separator):
             raise ConfigurationError(f"{_format_argument(argument)}: write -p name=value")
-        try:
-            parameters[name] = yaml_text.parse_scalar(text)
-        except ValueError as error:
-            raise ConfigurationError(f"{_format_argument(argument)}: {error}") from error
+        parameters[name] = yaml_text.parse_scalar(text)
     return parameters
 
 
@@ -112,8 +108,7 @@ def explain(
     """
     mistakes = []
     for problem in error.errors():
-        location = tuple(part for part in problem["loc"])
-        kind, message, value = problem["type"], problem["msg"], problem["input"]
+        location, kind, message, value = problem["loc"], problem["type"], problem["msg"], problem["input"]
         key = ".".join(map(str, location))
         if kind == "extra_forbidden":
             allowed = [*_list_keys_at(model, location[:-1]), *(also_allowed if len(location) == 1 else ())]
@@ -163,30 +158,23 @@ def _without_types(location: Location, document: Any) -> Location:
 
 
 def _list_keys_at(model: type[BaseModel], location: Location) -> list[str]:
-    """Returns the keys allowed at a location; empty if it does not hold a model."""
-    annotation: Any = model
+    """Returns the keys allowed at a location; empty if it does not hold a model.
+
+    A key of a mapping or an index of a list stands for a model inside of it.
+    """
+    here: type[BaseModel] | None = model
     for part in location:
-        part_model = _get_model(annotation)
-        if part_model is None:
-            # For a key of a mapping or an index of a list, the type of the value is the
-            # annotation's last argument.
-            annotation = (typing.get_args(_without_none(annotation)) or (None,))[-1]
-        else:
-            annotation = fields_by_key(part_model)[part].annotation if part in fields_by_key(part_model) else None
-    model_there = _get_model(annotation)
-    return list(fields_by_key(model_there)) if model_there else []
+        fields = fields_by_key(here) if here else {}
+        here = _find_model(fields[part].annotation) if part in fields else here
+    return list(fields_by_key(here)) if here else []
 
 
-def _get_model(annotation: Any) -> type[BaseModel] | None:
-    """Returns the model in an annotation such as `Model` or `Model | None`."""
-    plain = _without_none(annotation)
-    return plain if isinstance(plain, type) and not typing.get_args(plain) and issubclass(plain, BaseModel) else None
-
-
-def _without_none(annotation: Any) -> Any:
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return next(part for part in typing.get_args(annotation) if part is not type(None))
-    return annotation
+def _find_model(annotation: Any) -> type[BaseModel] | None:
+    """Returns the model in an annotation such as `dict[str, Model]`, if any."""
+    parts = typing.get_args(annotation)
+    if parts:
+        return next(filter(None, map(_find_model, parts)), None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def _find_line(location: Location, lines: Mapping[Location, int]) -> int:
@@ -197,6 +185,5 @@ def _find_line(location: Location, lines: Mapping[Location, int]) -> int:
 
 
 def _format_argument(name: str, value: Scalar | None = None) -> str:
-    """Formats a `-p` argument for a message, shortened and on one line."""
-    text = shorten(name if value is None else f"{name}={value}")
-    return f"-p {text if text.isprintable() else ascii(text)}"
+    """Formats a `-p` argument for a message, shortened."""
+    return f"-p {shorten(name if value is None else f'{name}={value}')}"

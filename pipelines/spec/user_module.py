@@ -82,7 +82,9 @@ def find(spec: PipelineSpec) -> Module:
         if located is None:
             raise ConfigurationError(f"module: {name!r} is not installed; for a file, write its path with .py")
         file = located
-    names = _read_names(file)
+    if file.suffix != ".py":
+        raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
+    names = module_lib.top_level_names(file)
     train = module_lib.training_function(names, str(file))
     parameters = spec.trainer.parameters
     if train == "run_fn":
@@ -125,18 +127,6 @@ def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     # Not Path.expanduser(), which fails without such a home folder: the code that uses
     # the path reports that.
     return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)
-
-
-def _read_names(file: Path) -> module_lib.TopLevelNames:
-    """Returns the names that a module defines."""
-    if file.suffix != ".py":
-        raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
-    try:
-        return module_lib.top_level_names(file)
-    except ConfigurationError:
-        raise
-    except (ValueError, RecursionError, MemoryError) as error:  # from NUL bytes and from deep nesting
-        raise ConfigurationError(f"module: {file} is not Python source: {error}") from error
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.components.spec_model import Scalar, SpecModel
-from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
@@ -107,7 +106,7 @@ def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":
     """
     from tfx_distribute.pipelines import run_plan
 
-    return run_plan.make_plan(spec, user_module.find(spec), target_names.get(target)(spec))
+    return run_plan.make_plan(spec, user_module.find(spec), target_lib.get(target)(spec))
 
 
 def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> target_lib.Package:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from tfx_distribute.pipelines.cli import terminal
-from tfx_distribute.pipelines.cli.options import FAILED, INVALID, PIPELINE, refuse, warn
+from tfx_distribute.pipelines.cli.options import FAILED, INVALID, PIPELINE, refuse, refusing_errors, warn
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ def notify(pipeline: str, test: bool) -> None:
     """
     from tfx_distribute.pipelines.spec import loader
 
-    try:
+    with refusing_errors():
         spec = loader.load(pipeline)
-    except ConfigurationError as error:
-        refuse(str(error))
     if spec.notify is None:
         refuse(f"notify: is missing in {pipeline}; write notify: {{urls: NOTIFY_URLS}}")
     from tfx_distribute.pipelines.notify import message, sending

@@ -133,14 +133,7 @@ def explain(
             location = _without_types(location, document)
             key = ".".join(map(str, location))
             mistakes.append((location, f"{key}: {shorten(repr(value))} is not allowed: {reason}"))
-    # Of a value that may be of several types, the deepest problems are those of the one
-    # that was meant.
-    locations = [location for location, _ in mistakes]
-    return [
-        mistake
-        for mistake in mistakes
-        if not any(len(other) > len(mistake[0]) and other[: len(mistake[0])] == mistake[0] for other in locations)
-    ]
+    return mistakes
 
 
 def _without_types(location: Location, document: Any) -> Location:

@@ -27,7 +27,6 @@ from tfx_distribute.components.spec_model import Scalar, ScalarValue, SpecModel
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.beam import Beam
-from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
@@ -428,14 +427,10 @@ class Notify(SpecModel):
     @field_validator("urls")
     @classmethod
     def _name_of_a_variable(cls, urls: str) -> str:
-        if "://" in urls:
-            raise ValueError(
-                "is an address, whose password or token would be in the repository with this file; put it into an "
-                "environment variable, and write its name, such as NOTIFY_URLS"
-            )
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", urls):
             raise ValueError(
-                f"{shorten(repr(urls))} is not the name of an environment variable; write one, such as NOTIFY_URLS"
+                "is not the name of an environment variable, such as NOTIFY_URLS; addresses have passwords, so that "
+                "they belong there and not into this file"
             )
         return urls
 

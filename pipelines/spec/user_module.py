@@ -46,10 +46,6 @@ class Module:
     data: tuple[Path, ...] = ()
     names: frozenset[str] = frozenset()
 
-    def function_path(self, name: str) -> str:
-        """Returns the dotted path of a function in the module."""
-        return f"{self.name}.{name}"
-
     def makes_labels(self) -> bool:
         """Returns True if the module may make labels of its own while it trains.
 

@@ -2,7 +2,7 @@
 
 To add a target, write a folder `targets/NAME/` with a `target.py`, a `settings.py`,
 whose class has `TARGET`, and a `compiler.py` with `compile_pipeline`, and add one line
-to `target_names.TARGETS` and one field to `spec.targets.Targets`. The choices of
+to `TARGETS` and one field to `spec.targets.Targets`. The choices of
 `--target` and the target's own command-line options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import click
 
-from tfx_distribute.pipelines import target_names
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.settings import RemoteSettings
 
+# Name -> module and class, which is imported when it is asked for.
+TARGETS = {
+    "local": ("tfx_distribute.pipelines.targets.local.target", "LocalTarget"),
+    "kubeflow": ("tfx_distribute.pipelines.targets.kubeflow.target", "KubeflowTarget"),
+    "vertex": ("tfx_distribute.pipelines.targets.vertex.target", "VertexTarget"),
+}
 PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
 
 SettingsT = TypeVar("SettingsT", bound="SpecModel")
@@ -80,7 +86,7 @@ class Target(abc.ABC, Generic[SettingsT]):
         replace settings of the pipeline file unless they are None.
 
     Attributes:
-      name: Name of the target: its key in `target_names.TARGETS` and under `targets` in
+      name: Name of the target: its key in `TARGETS` and under `targets` in
         a pipeline file.
       title: Name of the platform, for people.
       runs_here: True if steps run on this machine, and so see its files.
@@ -185,7 +191,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
         from tfx_distribute.pipelines.machines import accelerators
         from tfx_distribute.pipelines.spec.machines import TRAINER, machine_of
         from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED
-        from tfx_distribute.trainer_module.errors import ConfigurationError
 
         spec = self.spec
         settings: RemoteSettingsT | None = getattr(spec.targets, self.name)
@@ -274,8 +279,6 @@ class RemoteTarget(Target[RemoteSettingsT]):
         `options` are the command-line options of `place_options`, by parameter name.
         Raises a ConfigurationError if the platform does not answer, or refuses.
         """
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         raise ConfigurationError(f"--target: runs on {cls.title} cannot be listed; use the platform's own tools")
 
     @abc.abstractmethod
@@ -318,8 +321,6 @@ def check_schedule_options(options: Mapping[str, Any], of_schedule: Sequence[str
     Those of `of_schedule` go with `cron`, which has five fields; those of `of_one_run`
     do not.
     """
-    from tfx_distribute.trainer_module.errors import ConfigurationError
-
     cron = options.get("cron")
     for name in of_schedule if cron is None else of_one_run:
         if options.get(name):
@@ -333,12 +334,19 @@ def check_schedule_options(options: Mapping[str, Any], of_schedule: Sequence[str
         )
 
 
+def get(name: str) -> type[Target[Any]]:
+    """Returns the class of a target, or raises a ConfigurationError."""
+    if name not in TARGETS:
+        raise ConfigurationError(f"target: there is no target {name!r}; choose one of {', '.join(TARGETS)}")
+    module, class_name = TARGETS[name]
+    target: type[Target[Any]] = getattr(importlib.import_module(module), class_name)
+    return target
+
+
 def get_remote(name: str) -> type[RemoteTarget[Any]]:
     """Returns the class of a target that pipelines are compiled for."""
-    target = target_names.get(name)
+    target = get(name)
     if not issubclass(target, RemoteTarget):
-        from tfx_distribute.trainer_module.errors import ConfigurationError
-
         choices = ", ".join(remote_targets())
         raise ConfigurationError(f"target: pipelines are not compiled for {name!r}; choose one of {choices}")
     return target
@@ -346,4 +354,4 @@ def get_remote(name: str) -> type[RemoteTarget[Any]]:
 
 def remote_targets() -> dict[str, type[RemoteTarget[Any]]]:
     """Returns the classes of the targets that pipelines are compiled for, by name."""
-    return {name: target for name in target_names.TARGETS if issubclass(target := target_names.get(name), RemoteTarget)}
+    return {name: target for name in TARGETS if issubclass(target := get(name), RemoteTarget)}

@@ -198,7 +198,7 @@ def test_a_folder_of_files_elsewhere():
 
 
 def test_only_the_first_rows_are_read(monkeypatch):
-    monkeypatch.setattr("tfx_distribute.pipelines.starter.columns.MAX_ROWS", 6)
+    monkeypatch.setattr("tfx_distribute.pipelines.starter.first_model.MAX_ROWS", 6)
     write_csv({"x": NUMBERS, "y": TEXTS})
     assert "from 6 rows" in init("mine", "--from", "data.csv", "--label", "y")
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tfx_distribute.pipelines import ConfigurationError, MachineSpec, compile_pipeline, target_names
+from tfx_distribute.pipelines import ConfigurationError, MachineSpec, compile_pipeline
 from tfx_distribute.pipelines.targets import target as target_lib
 
 
-@pytest.mark.parametrize("name", target_names.TARGETS)
+@pytest.mark.parametrize("name", target_lib.TARGETS)
 def test_each_target_is_registered_under_its_name(name):
-    target = target_names.get(name)
+    target = target_lib.get(name)
     assert target.name == name
     module = importlib.import_module(f"tfx_distribute.pipelines.targets.{name}.settings")
     fields = getattr(module, f"{name.capitalize()}Settings").model_fields

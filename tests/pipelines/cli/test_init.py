@@ -130,12 +130,6 @@ def test_a_single_column_is_not_joined_with_others(column):
     assert ("concatenate" in Path("mine/model.py").read_text()) == (column == ["a", "b"] * 4)
 
 
-def test_a_number_that_ends_like_an_identifier_is_kept():
-    write_csv({"paid": [1, 5, 17, 2, 40, 33, 21, 90], "y": TEXTS})
-    init("mine", "--from", "data.csv", "--label", "y")
-    assert constants_of()["NUMBERS"] == ["paid"]
-
-
 def test_text_label():
     write_csv({"x": NUMBERS, "y": ["yes", "no", "no", "no", "no", "yes", "yes", "no"]})
     assert "predicts    y: one of 2 classes, from 8 rows\n" in init("mine", "--from", "data.csv", "--label", "y")

@@ -99,17 +99,3 @@ def test_examples_of_an_example_gen_are_not_left_out():
         Data(example_gen="digits_data.DigitsExampleGen", require=["digit"])
     with pytest.raises(ValidationError, match="require"):
         Data(csv="data", require=[""])
-
-
-def test_editors_refuse_empty_keys_too():
-    document = PipelineSpec.model_json_schema()
-    assert document["properties"]["evaluate"]["$ref"] == "#/$defs/Evaluate"
-    null = {"type": "null"}
-    sections = document["$defs"].items()
-    nullable = {
-        (name, key)
-        for name, section in sections
-        for key, kinds in section.get("properties", {}).items()
-        if null in kinds.get("anyOf", ())
-    }
-    assert nullable == {("Train", "label"), ("Evaluate", "label"), ("SecurityContext", "fs_group")}

@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfx_distribute.components.spec_model import Scalar, SpecModel
+from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.pipelines.targets.settings import RemoteSettings
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
@@ -136,7 +135,7 @@ def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> 
 
 def compile_pipeline(
     pipeline: "Pipeline",
-    target: SpecModel,
+    target: RemoteSettings,
     resources: Mapping[str, MachineSpec] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> target_lib.Package:
@@ -168,6 +167,4 @@ def compile_pipeline(
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    if not isinstance(target, RemoteSettings):
-        raise ConfigurationError(f"target: {type(target).__name__} is not KubeflowSettings or VertexSettings; write one")
     return target_lib.get_remote(target.TARGET).compile_pipeline(pipeline, target, resources or {}, defaults)

@@ -4,6 +4,7 @@ Each command imports what it needs when it runs, so that help and checks are fas
 """
 
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -20,7 +21,6 @@ from tfx_distribute.pipelines.cli import (
     runs,
     schedules,
     schema,
-    shell,
     span_runs,
 )
 from tfx_distribute.pipelines.cli.options import (
@@ -35,13 +35,46 @@ from tfx_distribute.pipelines.cli.options import (
     refusing_errors,
     warn,
 )
+from tfx_distribute.pipelines.cli.terminal import SafeStream
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.pipelines.targets.target import Target
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+KFP = ("kfp", "kfp_server_api")  # only extras have it
 
-@click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
+
+class Group(click.Group):
+    """A group of commands that always end with one message and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a command with streams that accept any text."""
+        for name in ("stdout", "stderr"):
+            if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+                stream.flush()
+                setattr(sys, name, SafeStream(stream))
+        return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] not in KFP:
+                raise
+            refuse(
+                "the package kfp is not installed, and pipelines for Kubeflow Pipelines and Vertex AI need it; write "
+                "`uv pip install '.[kfp]'`, or '.[vertex]', in the checkout of tfx-distribute"
+            )
+        except BrokenPipeError:  # click ends quietly
+            raise
+        except OSError as error:
+            refuse(f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error))
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""

@@ -51,16 +51,14 @@ def _check_schema(schema_file: str | None) -> None:
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
+    if not os.path.exists(schema_file):
+        raise ConfigurationError(
+            f"data.schema_file: {schema_file} does not exist; leave it out for the first run, then `tfx-distribute schema "
+            "accept` writes it"
+        )
     try:
         text_format.Parse(read_text(schema_file), schema_pb2.Schema())
-    except FileError as error:
-        hint = (
-            ""
-            if os.path.exists(schema_file)
-            else "; leave it out for the first run, then `tfx-distribute schema accept` writes it"
-        )
-        raise ConfigurationError(f"data.schema_file: cannot read {error}{hint}") from error
-    except (text_format.ParseError, RecursionError) as error:
+    except (FileError, text_format.ParseError) as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
 
 

@@ -82,7 +82,7 @@ def _describe_label(model: FirstModel) -> dict[str, Any]:
     return {
         "mean": round(statistics.fmean(values), digits),
         "deviation": round(deviation, digits),
-        "error": round(error, 2 - math.floor(math.log10(error))),
+        "error": float(f"{error:.3g}"),
     }
 
 

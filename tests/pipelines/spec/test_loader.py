@@ -122,6 +122,11 @@ def test_good_file(write, tmp_path):
             "AUC: {change: {}}",
             "line 15: evaluate.metrics.AUC.change: write absolute, relative or both",
         ),
+        (
+            "push: {}",
+            "validate: {limits: {}}",
+            "line 16: unknown key 'validate.limits'; allowed: anomalies, drift, skew, stop_on_anomalies",
+        ),
         ("rate: 0.1", "rate: [1]", "line 12: trainer.hparams.rate: [1] is not allowed; write a number, text, true"),
         ("csv: data", "csv: ''", "line 4: data.csv: the path is empty"),
         ("csv: data", "<<: {parquet: x}\n  csv: data", "line 3: data: write exactly one of"),

@@ -251,13 +251,6 @@ class RunView:
         self._live.update(row)
 
 
-def format_header(spec: PipelineSpec) -> Text:
-    """Formats the line above a run: the pipeline's name, strategy and workers."""
-    parameters = spec.trainer.parameters
-    workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
-    return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
-
-
 def print_data(console: Console, paths: "RunPaths", node: str) -> None:
     """Prints spans, examples that were left out and anomalies, if a node found some."""
     from tfx_distribute.pipelines.targets.local import report, runs
@@ -273,8 +266,10 @@ def print_data(console: Console, paths: "RunPaths", node: str) -> None:
 @contextmanager
 def showing_run(spec: PipelineSpec, paths: "RunPaths", **options: bool) -> Iterator[Console]:
     """Redirects output to a run's log; prints a line above and commands below it."""
+    parameters = spec.trainer.parameters
+    workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
     with redirect_output(paths.log, **options) as console:
-        console.print(format_header(spec))
+        console.print(Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}"))
         try:
             yield console
         finally:

@@ -202,7 +202,7 @@ def cancel(run: str, root: str | None, target_class: Any, **options: Any) -> Non
     On this machine, it sends SIGTERM to the run's process, which Ctrl-C would end too.
     """
     if target_class.runs_here:
-        click.echo(_cancel_local(find_local(root, run)))
+        _cancel_local(find_local(root, run))
         return
     with calm():
         target_class.open_runs(options).cancel(run)
@@ -235,8 +235,7 @@ def prune(keep: int, dry_run: bool, root: str | None) -> None:
             click.echo("\n".join([f"{folder}: {shown[0]} {size}", *shown[1:]]))
 
 
-def _cancel_local(run: "Run") -> str:
-    """Asks the process of a run on this machine to end, and says so."""
+def _cancel_local(run: "Run") -> None:
     import signal
     import socket
 
@@ -250,7 +249,7 @@ def _cancel_local(run: "Run") -> str:
             f"RUN: {run.id} is not a run of this machine; on its own ({holder or 'unknown'}), send SIGTERM to its process"
         )
     os.kill(holder.pid, signal.SIGTERM)
-    return f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training"
+    click.echo(f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training")
 
 
 def list_local(root: str | None, limit: int | None = None) -> "list[Run]":

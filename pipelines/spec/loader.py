@@ -23,17 +23,17 @@ def load(path: str | Path) -> PipelineSpec:
     """Reads a pipeline file; a ConfigurationError has one line for each mistake."""
     try:
         folder = files.resolve(path).parent
-        document = yaml_text.parse(files.read_text(path))
+        document, lines = yaml_text.parse(files.read_text(path))
     except yaml_text.TextError as error:
         raise ConfigurationError(f"{path}, line {error.line}: {error}") from error
-    if not isinstance(document.value, dict):
+    if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: a pipeline is a mapping with the keys {', '.join(fields_by_key(PipelineSpec))}")
     try:
-        return PipelineSpec.model_validate(document.value, context={BASE_DIR: folder, FROM_FILE: True})
+        return PipelineSpec.model_validate(document, context={BASE_DIR: folder, FROM_FILE: True})
     except ValidationError as error:
         problems = [
-            f"{path}, line {_find_line(location, document.lines)}: {message}"
-            for location, message in explain(error, PipelineSpec, document.value)
+            f"{path}, line {_find_line(location, lines)}: {message}"
+            for location, message in explain(error, PipelineSpec, document)
         ]
         raise ConfigurationError("\n".join(problems)) from error
 

@@ -1,7 +1,6 @@
 """Parses YAML into plain values and records the line of each."""
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -26,20 +25,6 @@ class TextError(Exception):
         self.line = line
 
 
-@dataclass
-class Document:
-    """A parsed text.
-
-    Attributes:
-      value: Mappings with string keys, lists, strings, numbers, booleans and None.
-      lines: The line of each location, counted from 1: the line of the key, or of the
-        list item.
-    """
-
-    value: Any = None
-    lines: dict[Location, int] = field(default_factory=dict)
-
-
 class _Loader(yaml.SafeLoader):
     """The safe loader without YAML 1.1's dates, octal numbers and numbers of base 60.
 
@@ -59,9 +44,14 @@ for _name, _pattern in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), list("-+.0123456789"))
 
 
-def parse(text: str) -> Document:
-    """Parses a text that holds one YAML document, or raises a `TextError`."""
-    return _load(text)[1]
+def parse(text: str) -> tuple[Any, dict[Location, int]]:
+    """Parses a text that holds one YAML document, or raises a `TextError`.
+
+    Returns its value, and the line of each location, counted from 1: that of the key,
+    or of the list item.
+    """
+    _, value, lines = _load(text)
+    return value, lines
 
 
 def parse_scalar(text: str) -> Scalar:
@@ -72,24 +62,24 @@ def parse_scalar(text: str) -> Scalar:
     if "\n" in text:
         return text
     try:
-        node, document = _load(text)
+        node, value, _ = _load(text)
     except TextError:
         return text
     is_whole = node is not None and text[node.start_mark.index : node.end_mark.index] == text.strip()
-    return document.value if is_whole and isinstance(document.value, Scalar) else text
+    return value if is_whole and isinstance(value, Scalar) else text
 
 
-def _load(text: str) -> tuple[yaml.Node | None, Document]:
-    """Returns the node of a text, None if there is none, and the document."""
-    document = Document()
+def _load(text: str) -> tuple[yaml.Node | None, Any, dict[Location, int]]:
+    """Returns the node of a text, its value and lines; None for an empty text."""
+    lines: dict[Location, int] = {}
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        if node is not None:
-            document.lines[()] = _get_line(node)
-            _record_lines(node, (), document.lines)
-            document.value = loader.construct_document(node)
-        return node, document
+        if node is None:
+            return None, None, lines
+        lines[()] = _get_line(node)
+        _record_lines(node, (), lines)
+        return node, loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(filter(None, (error.context, error.problem)))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from tfx_distribute.components.spec_model import FROM_FILE, Scalar, fields_by_key
 from tfx_distribute.pipelines.spec import files, yaml_text
 from tfx_distribute.pipelines.spec.files import shorten
-from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS, Parameters, PipelineSpec, Train
+from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS, Parameters, PipelineSpec
 from tfx_distribute.pipelines.spec.yaml_text import Location
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -62,7 +62,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
     try:
         return spec.with_parameters(dict(parameters))
     except ValidationError as error:
-        allowed = (*SECTION_PARAMETERS, *Train.PARAMETERS, *spec.trainer.hparams)
+        allowed = (*SECTION_PARAMETERS, "base_model", *spec.trainer.hparams)
         problems = []
         for location, message in explain(error, Parameters, dict(parameters), also_allowed=allowed):
             name = str(location[0]) if location else ""
@@ -89,10 +89,7 @@ def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None
     try:
         changed_target = type(target).model_validate({**target.model_dump(), **changes})
     except ValidationError as error:
-        problems = [
-            f"--{message.replace(str(location[0]), str(location[0]).replace('_', '-'), 1)}"
-            for location, message in explain(error, type(target), changes)
-        ]
+        problems = [f"targets.{name}.{message}" for _, message in explain(error, type(target), changes)]
         raise ConfigurationError("\n".join(problems)) from error
     return spec.model_copy(update={"targets": spec.targets.model_copy(update={name: changed_target})})
 

@@ -60,6 +60,10 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"  # of a pipeline
 
 LATEST_BLESSED = "latest_blessed"  # value of `trainer.base_model`
 
+# Settings that `-p name=value` can replace for one run, besides parameters,
+# hyperparameters and the base model -> their section.
+SECTION_PARAMETERS = {"span": "data", "stop_on_anomalies": "validation", "num_shards": "shards"}
+
 
 def _base_model(value: str, info: ValidationInfo) -> str:
     return value if value in ("", LATEST_BLESSED) else _input_path(value, info)
@@ -82,8 +86,6 @@ class Data(SpecModel):
     """
 
     SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "images", "example_gen")
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("span",)
 
     csv: InputPath | None = None
     """A CSV file with a header line, or a folder of such files. `package://NAME/PATH`
@@ -172,9 +174,6 @@ class Validate(SpecModel):
     schema, are only shown.
     """
 
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("stop_on_anomalies",)
-
     anomalies: dict[FeatureName, Literal["fail", "warn"]] = Field(default_factory=dict)
     """Name of a feature, or `"*"` for all others -> `fail`, if each of its anomalies
     stops a run, or `warn`, if none does. Drift and skew above a threshold stop a run in
@@ -205,9 +204,6 @@ class Transform(SpecModel):
 class Shards(SpecModel):
     """Sharder, which writes examples as shards for the training processes."""
 
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("num_shards",)
-
     num_shards: Annotated[int, BeforeValidator(lambda value: 0 if value == "auto" else value), Field(ge=0, le=100_000)] = 0
     """Number of shards of each split; a pipeline parameter. `auto` or 0 chooses a
     number that suits the training processes and the data."""
@@ -217,14 +213,6 @@ class Shards(SpecModel):
     Transform writes."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Seed of the order of the examples in the shards."""
-
-
-# Pipeline parameters that are not the Trainer's -> their section of the file.
-SECTION_PARAMETERS = {
-    name: section
-    for section, model in (("data", Data), ("validation", Validate), ("shards", Shards))
-    for name in model.PARAMETERS
-}
 
 
 class BaseModelSpec(SpecModel):
@@ -271,8 +259,6 @@ class BaseModelSpec(SpecModel):
 class Train(SpecModel):
     """Label, pipeline parameters and hyperparameters of the training."""
 
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("base_model",)
     NULLABLE: ClassVar[tuple[str, ...]] = ("label",)
 
     label: FeatureName | NamesByOutput | None = None
@@ -307,7 +293,7 @@ class Train(SpecModel):
     @field_validator("hparams")
     @classmethod
     def _check_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
-        taken = sorted(set(hparams) & {*Parameters.model_fields, *SECTION_PARAMETERS, *cls.PARAMETERS})
+        taken = sorted(set(hparams) & {*Parameters.model_fields, *SECTION_PARAMETERS, "base_model"})
         if taken:
             raise ValueError(f"{taken[0]!r} is a pipeline parameter; write it under trainer.parameters")
         return hparams

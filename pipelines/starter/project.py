@@ -36,10 +36,8 @@ def render(model: FirstModel, **settings: Any) -> dict[str, str]:
     )
     environment.filters.update(literal=_literal, yaml=_yaml)
     environment.globals["assign"] = _assign
-    kinds = {kind: getattr(model, kind) for kind in ("numbers", "categories", "texts")}
     settings |= {
         "model": model,
-        "names": {kind: [_literal(column.name) for column in columns] for kind, columns in kinds.items()},
         "with_gaps": next((column.name for column in model.inputs if column.has_gaps), None),
         "row": _choose_row(model),
         **_describe_label(model),

@@ -241,16 +241,6 @@ def test_interrupts_leave_no_process_and_the_same_command_goes_on(project, tmp_p
     assert list(states.iterdir()) == []
 
 
-@pytest.mark.e2e
-def test_an_empty_split_is_named_before_the_transform(project, command):
-    """Equal rows are all in one split."""
-    (project / "data" / "a.csv").write_text("x,y\n" + "1,2\n" * 60)
-    run = command("run", project / "pipeline.yaml")
-    assert run.code == 1
-    assert "✗ ExampleValidator" in run.output
-    assert re.search(r"^examples: the split '(train|eval)' is empty; give it a larger share", run.output, re.MULTILINE)
-
-
 @pytest.mark.parametrize(
     ("backfill", "message"),
     [

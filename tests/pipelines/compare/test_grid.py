@@ -27,7 +27,6 @@ def test_values(arguments, expected):
         ("num_workers", "-p num_workers: write -p name=value"),
         ("=1,2", "-p =1: write -p name=value"),
         ("num_workers=1,", "has an empty value; write -p num_workers=value,value"),
-        ("rate=null,1", "-p rate=null"),
         ("seed=" + ",".join(map(str, range(65))), "65 combinations; write at most 64"),
         ("x=" + "1," * 100_000, "has an empty value"),
     ],

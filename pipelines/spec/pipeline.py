@@ -464,16 +464,13 @@ class PipelineSpec(SpecModel):
     """Settings for each platform that the pipeline runs on."""
 
     @model_validator(mode="after")
-    def _can_be_tuned(self) -> "PipelineSpec":
-        if self.tune is None:
-            return self
-        search_lib.check(self.tune, self.trainer.hparams)
-        if "Tuner" in self.resources:
-            raise ValueError("resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead")
-        return self
-
-    @model_validator(mode="after")
-    def _has_examples_to_evaluate_on(self) -> "PipelineSpec":
+    def _sections_fit(self) -> "PipelineSpec":
+        if self.tune:
+            search_lib.check(self.tune, self.trainer.hparams)
+            if "Tuner" in self.resources:
+                raise ValueError(
+                    "resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead"
+                )
         settings = {
             "tune.objective": self.tune and self.tune.objective.startswith("val_"),
             "validate.skew": self.validation.skew,
@@ -483,10 +480,8 @@ class PipelineSpec(SpecModel):
                 raise ValueError(
                     f"{setting}: needs a split 'eval', and data.splits has {', '.join(self.data.splits)}; write a split eval"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _base_model_fits(self) -> "PipelineSpec":
+        if self.evaluate:
+            self._check_evaluation(self.evaluate)
         return self._check_base_model()
 
     def _check_base_model(self) -> "PipelineSpec":
@@ -497,24 +492,20 @@ class PipelineSpec(SpecModel):
             )
         return self
 
-    @model_validator(mode="after")
-    def _can_be_evaluated(self) -> "PipelineSpec":
-        if self.evaluate is None:
-            return self
-        missing = [split for split in self.evaluate.splits if split not in self.data.splits]
+    def _check_evaluation(self, evaluate: Evaluate) -> None:
+        missing = [split for split in evaluate.splits if split not in self.data.splits]
         if missing:
             raise ValueError(f"evaluate: there is no split {missing[0]!r}; data.splits has {', '.join(self.data.splits)}")
-        if self.evaluate.label is None and self.trainer.label is None:
+        label = evaluate.label or self.trainer.label
+        if label is None:
             raise ValueError("evaluate: the name of the label is missing; write evaluate.label or trainer.label")
-        label = self.evaluate.label or self.trainer.label
         outputs = list(label) if isinstance(label, dict) else []
-        for name, metric in self.evaluate.metrics.items():
+        for name, metric in evaluate.metrics.items():
             output = metric.output_name
             if output not in (outputs if len(outputs) > 1 else [None, *outputs]):
                 problem = f"there is no label for the output {output!r}" if output else "no output_name"
                 remedy = f"write one of {', '.join(outputs)}" if outputs else "leave it out: label names no outputs"
                 raise ValueError(f"evaluate: metrics.{name}: {problem}; {remedy}")
-        return self
 
     @field_validator("module")
     @classmethod

@@ -85,11 +85,11 @@ def find(spec: PipelineSpec) -> Module:
     parameters = spec.trainer.parameters
     if train == "run_fn":
         strategy_table.check_run_fn(parameters.distribution)
-    if train == "run_fn" and spec.tune:
-        raise ConfigurationError(
-            "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner in a "
-            "pipeline in Python"
-        )
+        if spec.tune:
+            raise ConfigurationError(
+                "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner in a "
+                "pipeline in Python"
+            )
     arguments = [name for name in ("hparams", "custom_config") if getattr(spec.trainer, name)]
     ignored = function_settings.find_ignored(
         train, parameters.training_options, parameters.input_options, parameters.fault_tolerance, arguments
@@ -98,14 +98,16 @@ def find(spec: PipelineSpec) -> Module:
         raise ConfigurationError(f"trainer.{'' if name in arguments else 'parameters.'}{name}: {reason}")
     if train == "run_fn" and not parameters.train_steps:
         raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn needs it to know how long to train")
-    if train == "build_model" and "label" not in spec.trainer.model_fields_set:
-        raise ConfigurationError(
-            "trainer.label: is missing; write the name of the feature that the model predicts, or null if it has none"
-        )
     if train == "build_model":
+        if "label" not in spec.trainer.model_fields_set:
+            raise ConfigurationError(
+                "trainer.label: is missing; write the name of the feature that the model predicts, or null if it has none"
+            )
         labels.check(spec.trainer.label, spec.trainer.example_weight, parameters.class_weight)
-    if train == "build_model" and not (parameters.train_steps or parameters.epochs):
-        raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
+        if not (parameters.train_steps or parameters.epochs):
+            raise ConfigurationError(
+                "trainer.parameters: the length of the training is missing; write train_steps or epochs"
+            )
     if not spec.trainer.base_model.path and spec.trainer.base_model != BaseModelSpec():
         raise ConfigurationError("trainer.base_model: the path is missing; write it, or give -p base_model=PATH")
     if spec.tune:

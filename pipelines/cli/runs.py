@@ -128,8 +128,7 @@ def show(run: str | None, root: str | None, target_class: Any, output: str, **op
 @click.argument("run")
 @click.argument("others", nargs=-1, required=True, metavar="RUN...")
 @ROOT
-@OUTPUT
-def compare(run: str, others: tuple[str, ...], root: str | None, output: str) -> None:
+def compare(run: str, others: tuple[str, ...], root: str | None) -> None:
     """Compares runs on this machine: parameters and metrics that differ."""
     found = [find_local(root, name) for name in (run, *others)]
     with calm():
@@ -137,17 +136,11 @@ def compare(run: str, others: tuple[str, ...], root: str | None, output: str) ->
 
         evaluations, texts = zip(*map(results.read_evaluation, found), strict=True)
     result = comparison.compare(found, list(map(results.list_metrics, found, evaluations)))
-    ids, missing = [run.id for run in found], list(itertools.chain(*texts))
-    if output == "json":
-        lists = {
-            f"{title}s": [{"name": name, "values": row} for name, row in rows.items()] for title, rows in result.items()
-        }
-        click.echo(tables.to_json({"runs": ids, **lists, "missing": missing}))
-        return
     for title, differences in result.items():
         rows = [[name, *map(tables.format_value, row)] for name, row in differences.items()]
-        click.echo(tables.format_table([[title, *ids], *rows]) if rows else f"no {title} differs")
-    for text in missing:
+        names = [title, *(each.id for each in found)]
+        click.echo(tables.format_table([names, *rows]) if rows else f"no {title} differs")
+    for text in itertools.chain(*texts):
         click.echo(f"missing: {text}", err=True)
 
 

@@ -1,6 +1,7 @@
 """Tests `init`: what it writes for which data, what it refuses, and that it runs."""
 
 import ast
+import csv
 import os
 import random
 import re
@@ -36,13 +37,8 @@ def init(*words: str, code: int = 0) -> str:
 
 def write_csv(columns: dict[str, list[Any]], file: str = "data.csv") -> None:
     """Writes columns as CSV; None is a gap."""
-
-    def cell(value: object) -> str:
-        text = "" if value is None else str(value)
-        return '"' + text.replace('"', '""') + '"' if re.search('[",\n]', text) else text
-
-    rows = [list(columns), *zip(*columns.values(), strict=True)]
-    Path(file).write_text("".join(",".join(map(cell, row)) + "\n" for row in rows))
+    with Path(file).open("w", newline="") as stream:
+        csv.writer(stream).writerows([columns, *zip(*columns.values(), strict=True)])
 
 
 def constants_of(folder: str = "mine") -> dict[str, Any]:
@@ -197,17 +193,13 @@ def test_only_the_first_rows_are_read(monkeypatch):
     assert "from 6 rows" in init("mine", "--from", "data.csv", "--label", "y")
 
 
-def test_without_data_it_writes_irises():
-    assert "predicts    species: one of 3 classes, from 150 rows\n" in init("mine")
-    assert sorted(os.listdir("mine")) == [
-        ".gitignore",
-        "README.md",
-        "ask.py",
-        "iris.csv",
-        "model.py",
-        "pipeline.yaml",
-        "test_model.py",
-    ]
+def test_without_data_it_writes_irises(tmp_path, monkeypatch):
+    Path("mine").mkdir()
+    monkeypatch.chdir("mine")
+    assert "predicts    species: one of 3 classes, from 150 rows\n" in init(".")
+    monkeypatch.chdir(tmp_path)
+    files = [".gitignore", "README.md", "ask.py", "iris.csv", "model.py", "pipeline.yaml", "test_model.py"]
+    assert sorted(os.listdir("mine")) == files
     assert check_written().name == "mine"
 
 
@@ -274,13 +266,6 @@ def test_what_is_refused(words, message):
     before = sorted(Path().rglob("*"))
     assert message in init(*words, code=2)
     assert sorted(Path().rglob("*")) == before, "nothing is written"
-
-
-def test_the_current_folder():
-    Path("empty").mkdir()
-    os.chdir("empty")
-    init(".")
-    assert yaml.safe_load(Path("pipeline.yaml").read_text())["name"] == "empty"
 
 
 def ask_newest(folder: Path, serving: Path, **row: list[Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ A message has the line, the value and what is allowed instead.
 
 import difflib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ def load(path: str | Path) -> PipelineSpec:
         return PipelineSpec.model_validate(document, context={BASE_DIR: folder, FROM_FILE: True})
     except ValidationError as error:
         problems = [
-            f"{path}, line {_find_line(location, lines)}: {message}"
-            for location, message in explain(error, PipelineSpec, document)
+            f"{path}, line {lines[_select_known(location, lines)]}: {message}"
+            for location, message in explain(error, PipelineSpec, lines)
         ]
         raise ConfigurationError("\n".join(problems)) from error
 
@@ -64,7 +64,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
     except ValidationError as error:
         allowed = (*SECTION_PARAMETERS, "base_model", *spec.trainer.hparams)
         problems = []
-        for location, message in explain(error, Parameters, dict(parameters), also_allowed=allowed):
+        for location, message in explain(error, Parameters, {(key,) for key in parameters}, allowed):
             name = str(location[0]) if location else ""
             if name in parameters:
                 argument = _format_argument(name, parameters[name])
@@ -89,18 +89,18 @@ def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None
     try:
         changed_target = type(target).model_validate({**target.model_dump(), **changes})
     except ValidationError as error:
-        problems = [f"targets.{name}.{message}" for _, message in explain(error, type(target), changes)]
+        problems = [f"targets.{name}.{message}" for _, message in explain(error, type(target), {(key,) for key in changes})]
         raise ConfigurationError("\n".join(problems)) from error
     return spec.model_copy(update={"targets": spec.targets.model_copy(update={name: changed_target})})
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], document: Any, also_allowed: tuple[str, ...] = ()
+    error: ValidationError, model: type[BaseModel], known: Container[Location], also_allowed: tuple[str, ...] = ()
 ) -> list[tuple[Location, str]]:
     """Returns the location and a message for each mistake that pydantic found.
 
     A message names the key, what is wrong with its value and what is allowed.
-    `document` is the value that was validated, and `also_allowed` has keys that are
+    `known` has the locations in the document, and `also_allowed` the keys that are
     allowed at the top level besides the model's fields.
     """
     mistakes = []
@@ -127,24 +127,22 @@ def explain(
             mistakes.append((location, text))
         else:
             reason = f"{message[0].lower()}{message[1:]}"
-            location = _without_types(location, document)
+            location = _select_known(location, known)
             key = ".".join(map(str, location))
             mistakes.append((location, f"{key}: {shorten(repr(value))} is not allowed: {reason}"))
     return mistakes
 
 
-def _without_types(location: Location, document: Any) -> Location:
-    """Returns a location without what pydantic adds to it: the types of a value.
+def _select_known(location: Location, known: Container[Location]) -> Location:
+    """Returns a location without the parts that are not in the document.
 
-    For a value that may be of several types, there is a problem for each, at a location
-    such as `("trainer", "label", "str")`.
+    These are missing keys and, for a value that may be of several types, the types, as
+    in `("trainer", "label", "str")`.
     """
-    value, parts = document, []
+    selected: Location = ()
     for part in location:
-        if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
-            value = value[part]
-            parts.append(part)
-    return tuple(parts)
+        selected = (*selected, part) if (*selected, part) in known else selected
+    return selected
 
 
 def _list_keys_at(model: type[BaseModel], location: Location) -> list[str]:
@@ -165,13 +163,6 @@ def _find_model(annotation: Any) -> type[BaseModel] | None:
     if parts:
         return next(filter(None, map(_find_model, parts)), None)
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _find_line(location: Location, lines: Mapping[Location, int]) -> int:
-    """Returns the line of a location, or of the nearest mapping or list around it."""
-    while location and location not in lines:
-        location = location[:-1]
-    return lines.get(location, 1)
 
 
 def _format_argument(name: str, value: Scalar | None = None) -> str:

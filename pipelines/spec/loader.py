@@ -89,7 +89,10 @@ def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None
     try:
         changed_target = type(target).model_validate({**target.model_dump(), **changes})
     except ValidationError as error:
-        problems = [f"targets.{name}.{message}" for _, message in explain(error, type(target), {(key,) for key in changes})]
+        problems = [
+            f"--{message.replace(str(location[0]), str(location[0]).replace('_', '-'), 1)}"
+            for location, message in explain(error, type(target), {(key,) for key in changes})
+        ]
         raise ConfigurationError("\n".join(problems)) from error
     return spec.model_copy(update={"targets": spec.targets.model_copy(update={name: changed_target})})
 

@@ -4,7 +4,6 @@ import io
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -41,15 +40,14 @@ BAR_WIDTH = 20
 
 
 @contextmanager
-def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, quiet: bool = False) -> Iterator[Console]:
+def redirect_output(log: Path, to_stderr: bool = False, quiet: bool = False) -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
     Output of C++ code is redirected, too, and that of a notebook, whose streams are not
     the process's own.
 
     The console writes to the original standard output, or with `to_stderr` to standard
-    error, because standard output is for a program. `verbose` shows the user the log,
-    too; `quiet` shows nothing.
+    error, because standard output is for a program. `quiet` shows nothing.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -60,13 +58,9 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
         display = io.BufferedWriter(_Display(os.dup(stream.fileno()), "w"))
         stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
     console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
-    stop = threading.Event()
-    follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
         os.dup2(log_descriptor, 1)
         os.dup2(log_descriptor, 2)
-        if verbose:
-            follower.start()
         with _streams_redirected(log):
             yield console
     finally:
@@ -76,9 +70,6 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
         os.dup2(original_stderr, 2)
         for descriptor in (original_stdout, original_stderr, log_descriptor):
             os.close(descriptor)
-        stop.set()
-        if verbose:
-            follower.join()
 
 
 def _is_own(stream: Any) -> bool:
@@ -123,15 +114,6 @@ def _switch_handlers(streams: tuple[Any, ...], to: Any) -> None:
         if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
             with suppress(AttributeError):  # such as dill's, which follows sys.stderr by itself
                 handler.setStream(to)
-
-
-def _follow(log: Path, console: Console, stop: threading.Event) -> None:
-    with log.open(encoding="utf-8", errors="replace") as file:
-        stopped = False
-        while not stopped:
-            stopped = stop.wait(0.2)
-            if text := file.read():
-                console.print(Text(text.rstrip("\n"), style="dim"))
 
 
 class _WarningLines(logging.Handler):

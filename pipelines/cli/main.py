@@ -135,7 +135,6 @@ def json_schema() -> None:
 @PARAMETER
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
 @click.option("--no-cache", is_flag=True, help="Run every component, even if an earlier run has its outputs.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
 @click.option("--if-new", is_flag=True, help="End at once with exit code 0 if an earlier run has read the newest span.")
 @click.option("--backfill", metavar="FIRST..LAST", help="Run once for each span, such as 2026-11-01..2026-11-25.")
 def run(
@@ -143,7 +142,6 @@ def run(
     parameters: tuple[str, ...],
     root: str | None,
     no_cache: bool,
-    verbose: bool,
     if_new: bool,
     backfill: str | None,
 ) -> None:
@@ -178,7 +176,7 @@ def run(
         paths.create()
     except ConfigurationError as error:
         notify.refuse_run(spec, str(error))
-    with console_lib.showing_run(spec, paths, verbose=verbose) as console:
+    with console_lib.showing_run(spec, paths) as console:
         ending = Ending(FAILED)
         try:
             ending = shown_run.run_to_end(spec, module, paths, console, not no_cache)

@@ -11,6 +11,7 @@ import click
 
 from tfx_distribute.pipelines.cli import tables
 from tfx_distribute.pipelines.cli.options import OUTPUT, calm, on_platforms, refuse, refusing_errors, warn
+from tfx_distribute.pipelines.targets.local import commands
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,8 +98,8 @@ def show(run: str | None, root: str | None, target_class: Any, output: str, **op
     found = find_local(root, run)
     with calm():
         from tfx_distribute.pipelines.cli import console
-        from tfx_distribute.pipelines.targets.local import commands, results
         from tfx_distribute.pipelines.targets.local import report as report_lib
+        from tfx_distribute.pipelines.targets.local import results
 
         evaluation, missing = results.read_evaluation(found)
         anomalies = report_lib.describe_anomalies(found)
@@ -173,8 +174,6 @@ def logs(run: str | None, root: str | None, process: str | None) -> None:
 def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> None:
     """Starts TensorBoard with the logs of runs: trainings, and trials of searches."""
     found = [find_local(root, name) for name in names or (None,)]
-    from tfx_distribute.pipelines.targets.local import commands
-
     folders = commands.find_tensorboard_folders(found)
     if not folders:
         ids = ", ".join(run.id for run in found)

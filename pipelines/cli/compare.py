@@ -1,16 +1,19 @@
 """Defines the command `tfx-distribute compare`."""
 
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from tfx_distribute.pipelines import compare as defaults
+from tfx_distribute.pipelines.cli import tables
 from tfx_distribute.pipelines.cli.options import FAILED, OUTPUT, PIPELINE, refusing_errors
 from tfx_distribute.trainer_module.errors import TrainingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tfx_distribute.pipelines.compare.combinations import Combination
     from tfx_distribute.pipelines.spec.user_module import Module
 
@@ -48,7 +51,6 @@ def compare(pipeline: str, parameters: tuple[str, ...], train_steps: int, output
     shown.
     """
     from tfx_distribute.components.launchers.local import gpus
-    from tfx_distribute.pipelines.cli import compare_report, tables
     from tfx_distribute.pipelines.compare import combinations as combinations_lib
     from tfx_distribute.pipelines.compare import grid
     from tfx_distribute.pipelines.spec import loader, user_module
@@ -74,8 +76,8 @@ def compare(pipeline: str, parameters: tuple[str, ...], train_steps: int, output
             code = ending
             break
     if any(each.status in ("measured", "failed") for each in combinations):
-        document = compare_report.as_document(spec.name, combinations, train_steps)
-        text = tables.to_json(document) if output == "json" else f"\n{compare_report.as_text(combinations, train_steps)}"
+        document = as_document(spec.name, combinations, train_steps)
+        text = tables.to_json(document) if output == "json" else f"\n{as_text(combinations, train_steps)}"
         click.echo(text)
     sys.exit(code)
 
@@ -106,3 +108,59 @@ def _train(combination: "Combination", module: "Module", root: str, output: str)
     except TrainingError as error:
         return FAILED, replace(combination, status="failed", reason=str(error))
     return 0, replace(combination, status="measured", measurement=measurement)
+
+
+def as_text(combinations: "Sequence[Combination]", train_steps: int) -> str:
+    """Formats a comparison as a table and sentences of advice."""
+    from tfx_distribute.pipelines.compare import grid
+    from tfx_distribute.pipelines.compare.advice import advise
+    from tfx_distribute.pipelines.compare.combinations import efficiencies
+
+    columns = ["batch", "examples/s", "efficiency", "input", "peers", "loss"]
+    rows = [[*combinations[0].values, *columns]]
+    for each, ratio in zip(combinations, efficiencies(combinations), strict=True):
+        cells = [each.status, *[""] * (len(columns) - 1)]
+        if measured := each.measurement:
+            cells = [
+                str(measured.batch),
+                f"{measured.examples_per_second:,.0f}",
+                _format(ratio, ".2f"),
+                _format(measured.input_share, ".0%"),
+                _format(measured.wait_share, ".0%"),
+                _format(measured.loss, ".4g"),
+            ]
+        rows.append([*map(grid.format_value, each.values.values()), *cells])
+    reasons = [f"{each.status}: {each.label}: {each.reason}" for each in combinations if each.reason]
+    advice = [f"* {sentence}" for sentence in advise(combinations, train_steps)]
+    return "\n\n".join(part for part in (tables.format_table(rows), "\n".join(reasons), "\n".join(advice)) if part)
+
+
+def as_document(pipeline: str, combinations: "Sequence[Combination]", train_steps: int) -> dict[str, Any]:
+    """Returns a comparison as a JSON document, whose keys docs/scaling.md describes."""
+    from tfx_distribute.pipelines.compare.advice import advise
+    from tfx_distribute.pipelines.compare.combinations import efficiencies
+    from tfx_distribute.pipelines.compare.measurement import Measurement
+
+    unknown = dict.fromkeys(field.name for field in fields(Measurement))
+    documents = [
+        {
+            "parameters": dict(each.values),
+            "status": each.status,
+            "reason": each.reason,
+            "processes": each.processes,
+            "devices": each.devices,
+            "efficiency": ratio,
+            **(vars(each.measurement) if each.measurement else unknown),
+        }
+        for each, ratio in zip(combinations, efficiencies(combinations), strict=True)
+    ]
+    return {
+        "pipeline": pipeline,
+        "train_steps": train_steps,
+        "combinations": documents,
+        "advice": advise(combinations, train_steps),
+    }
+
+
+def _format(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

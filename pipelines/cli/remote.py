@@ -15,21 +15,18 @@ from tfx_distribute.pipelines.cli.options import (
     on_platforms,
     refusing_errors,
 )
-from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.target import Package, RemoteTarget
 
-_DEFAULT_FILES = " or ".join(f"NAME{target.suffix}" for target in target_lib.remote_targets().values())
-
 
 @on_platforms("Platform that the pipeline runs on.", "compile", remote_only=True)
 @click.command("compile")
 @PIPELINE
 @PARAMETER
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help=f"File to write; default {_DEFAULT_FILES}.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; default NAME.yaml or NAME.json.")
 @click.option("--no-cache", is_flag=True, help="Run every step, even if an earlier run has its outputs.")
 def compile_(
     pipeline: str,

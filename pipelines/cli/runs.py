@@ -119,7 +119,7 @@ def show(run: str | None, root: str | None, target_class: Any, output: str, **op
         return
     facts = [*results.list_facts(found, evaluation)]
     of_training = {name: value for name, value in metrics.items() if name not in (evaluation.values if evaluation else ())}
-    parts = str(console.format_facts(facts)), _format_values("metric", of_training), tables.format_pairs([*files.items()])
+    parts = str(console.format_facts(facts)), _format_values("metric", of_training), tables.format_table([*files.items()])
     click.echo(_format_local(found, anomalies, *parts))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
@@ -308,7 +308,7 @@ def _format(
     pairs = [("run", run_id), *((name, text) for name, text in facts.items() if text)]
     rows = [[name, state, tables.format_seconds(seconds), note] for name, state, seconds, note in steps]
     table = tables.format_table([[title, "state", "time", ""], *rows]) if rows else ""
-    return "\n\n".join(filter(None, (tables.format_pairs(pairs), table, _format_values("parameter", parameters), *more)))
+    return "\n\n".join(filter(None, (tables.format_table(pairs), table, _format_values("parameter", parameters), *more)))
 
 
 def _format_values(title: str, values: "Mapping[str, Any]") -> str:

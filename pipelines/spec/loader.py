@@ -59,6 +59,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
                 f"{_format_argument(hparam, value)}: {hparam} is {shorten(repr(default))} in the pipeline file; "
                 f"write a {type_name}"
             )
+    given = " ".join(_format_argument(name, value) for name, value in parameters.items())
     try:
         return spec.with_parameters(dict(parameters))
     except ValidationError as error:
@@ -66,14 +67,10 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
         problems = []
         for location, message in explain(error, Parameters, {(key,) for key in parameters}, allowed):
             name = str(location[0]) if location else ""
-            if name in parameters:
-                argument = _format_argument(name, parameters[name])
-            else:
-                argument = "with " + " ".join(_format_argument(key, value) for key, value in parameters.items())
+            argument = _format_argument(name, parameters[name]) if name in parameters else f"with {given}"
             problems.append(f"{argument}: {message}")
         raise ConfigurationError("\n".join(problems)) from error
     except ValueError as error:  # parameters that do not go with other settings of the pipeline
-        given = " ".join(_format_argument(key, value) for key, value in parameters.items())
         raise ConfigurationError(f"with {given}: {error}") from error
 
 

@@ -50,8 +50,7 @@ def parse(text: str) -> tuple[Any, dict[Location, int]]:
     Returns its value, and the line of each location, counted from 1: that of the key,
     or of the list item.
     """
-    _, value, lines = _load(text)
-    return value, lines
+    return _load(text)[1:]
 
 
 def parse_scalar(text: str) -> Scalar:

@@ -19,7 +19,6 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.results import Fact
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
-MAX_TRIALS = 20  # that are shown after a run
 BAR_WIDTH = 20
 
 
@@ -326,14 +324,6 @@ def print_commands(console: Console, paths: "RunPaths") -> None:
         shown = {"log": str(paths.log)}
     for name, text in shown.items():
         console.print(f"{name:<8} {text}", markup=False)
-
-
-def format_trials(search: trials.SearchResult) -> Text:
-    """Formats the trials of a search, the best ones, and how many more there are."""
-    rows = trials.format_table(search).splitlines()
-    hidden = len(rows) - 1 - MAX_TRIALS
-    rows[MAX_TRIALS + 1 :] = [f"and {hidden} more"] if hidden > 0 else []
-    return Text("\n".join(rows))
 
 
 def format_facts(facts: "Sequence[Fact]") -> Text:

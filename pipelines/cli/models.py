@@ -1,6 +1,5 @@
 """Defines the commands `models list` and `rollback`."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -68,5 +67,4 @@ def _describe_run(version: "Version") -> tuple[str, str]:
 
 def _document(version: "Version") -> dict[str, Any]:
     """Returns a version as JSON has it."""
-    fields = {field.name: getattr(version, field.name) for field in dataclasses.fields(version)}
-    return {**fields, "run": version.run.id if version.run else None}
+    return {**vars(version), "run": version.run.id if version.run else None}

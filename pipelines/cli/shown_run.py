@@ -11,6 +11,7 @@ from tfx_distribute.components.beam import errors
 from tfx_distribute.components.launchers.local.fork_client import ForkServer
 from tfx_distribute.components.launchers.locks import InUseError
 from tfx_distribute.components.launchers.sigterm import TerminatedError, terminable
+from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import console as console_lib
 from tfx_distribute.pipelines.cli.options import FAILED, INTERRUPTED, INVALID, NOT_BLESSED, STOPPED
 from tfx_distribute.pipelines.notify.message import Ending
@@ -61,7 +62,7 @@ def run(
                 view.node_failed(error.node, "stopped" if error.rejection else "failed")
                 raise
         if result.search:
-            console.print(console_lib.format_trials(result.search))
+            console.print(trials.format_table(result.search), markup=False)
         console.print(console_lib.format_facts(result.facts))
         return result
 

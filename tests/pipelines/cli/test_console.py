@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tfx_distribute.components.report.data import Artifact, Cell, Evaluation, Slice
-from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
 from tfx_distribute.pipelines.targets.local import commands, results, runs
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
@@ -192,15 +191,6 @@ def test_a_run_goes_on_when_its_output_cannot_be_written(tmp_path):
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"afterwards")
     assert sorted((tmp_path / "log").read_text().splitlines()) == ["c++ noise", "python noise"]
-
-
-def test_a_long_search_is_cut():
-    found = [Trial(str(number), "COMPLETED", {"rate": 0.5}, score=number, step=9) for number in range(25)]
-    lines = str(console.format_trials(SearchResult("val_loss", "min", found))).splitlines()
-    assert lines[0].split() == ["trial", "val_loss", "steps", "rate"]
-    assert lines[20].split() == ["19", "19", "9", "0.5"]
-    assert lines[21:] == ["and 5 more"]
-    assert len(str(console.format_trials(SearchResult("val_loss", "min", found[:20]))).splitlines()) == 21
 
 
 @pytest.mark.parametrize(

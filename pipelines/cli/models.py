@@ -22,7 +22,9 @@ def models() -> None:
 @OUTPUT
 def list_(root: str | None, output: str) -> None:
     """Lists the versions that runs on this machine have pushed, the newest first."""
-    found = _list(root)
+    from tfx_distribute.pipelines.targets.local import models as models_lib
+
+    found = models_lib.list_versions(runs_cli.list_local(root))
     rows = [["version", "state", "pushed", "run", "training"]]
     rows += [[each.name, _state(each), tables.format_time(each.pushed), *_describe_run(each)] for each in found]
     tables.print_list(output, [_document(version) for version in found], rows, "no model has been pushed")
@@ -39,15 +41,9 @@ def rollback(version: str, root: str | None) -> None:
     from tfx_distribute.pipelines.targets.local import models as models_lib
 
     with calm():
-        found = models_lib.find(_list(root), version)
+        found = models_lib.find(models_lib.list_versions(runs_cli.list_local(root)), version)
         new = models_lib.roll_back(found)
     click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {_describe_run(found)[0]}")
-
-
-def _list(root: str | None) -> "list[Version]":
-    from tfx_distribute.pipelines.targets.local import models as models_lib
-
-    return models_lib.list_versions(runs_cli.list_local(root))
 
 
 def _state(version: "Version") -> str:

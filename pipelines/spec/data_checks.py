@@ -6,7 +6,7 @@ from pathlib import Path
 from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.example_gen.formats import FORMATS
 from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError
-from tfx_distribute.pipelines.spec.files import FileError, read_text
+from tfx_distribute.pipelines.spec.files import read_text
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
@@ -58,7 +58,7 @@ def _check_schema(schema_file: str | None) -> None:
         )
     try:
         text_format.Parse(read_text(schema_file), schema_pb2.Schema())
-    except (FileError, text_format.ParseError) as error:
+    except (ConfigurationError, text_format.ParseError) as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
 
 

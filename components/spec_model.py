@@ -7,13 +7,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    GetJsonSchemaHandler,
     ValidationInfo,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 Scalar = bool | int | float | str
 
@@ -56,17 +53,3 @@ class SpecModel(BaseModel):
                 if value is None and key in fields_by_key(cls) and key not in cls.NULLABLE:
                     raise ValueError(f"{key}: is empty; write a value ({{}} for a section's defaults), or leave the key out")
         return values
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Returns the JSON schema, in which only the keys `NULLABLE` may be null."""
-        schema = handler(core_schema)
-        for name, key in handler.resolve_ref_schema(schema).get("properties", {}).items():
-            kinds = [kind for kind in key.get("anyOf", ()) if kind != {"type": "null"}]
-            if name in cls.NULLABLE or len(kinds) == len(key.get("anyOf", ())):
-                continue
-            del key["anyOf"]
-            key.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
-            if key.get("default", ...) is None:
-                del key["default"]
-        return schema

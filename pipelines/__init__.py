@@ -19,12 +19,12 @@ from tfx_distribute.trainer_module import lazy_names
 if TYPE_CHECKING:
     from tfx_distribute.components.tuner.search import Search as Search
     from tfx_distribute.components.tuner.search import ValueRange as ValueRange
-    from tfx_distribute.pipelines.plan.run_plan import RunPlan as RunPlan
     from tfx_distribute.pipelines.python_api import compile_pipeline as compile_pipeline
     from tfx_distribute.pipelines.python_api import compile_spec as compile_spec
     from tfx_distribute.pipelines.python_api import load as load
     from tfx_distribute.pipelines.python_api import make_plan as make_plan
     from tfx_distribute.pipelines.python_api import run as run
+    from tfx_distribute.pipelines.run_plan import RunPlan as RunPlan
     from tfx_distribute.pipelines.spec.beam import Beam as Beam
     from tfx_distribute.pipelines.spec.machines import MachineSpec as MachineSpec
     from tfx_distribute.pipelines.spec.machines import Toleration as Toleration

@@ -8,20 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfx_distribute.components.spec_model import Scalar, SpecModel
-from tfx_distribute.pipelines import target_names
+from tfx_distribute.components.spec_model import Scalar
 from tfx_distribute.pipelines.spec import loader, user_module
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.pipelines.targets.settings import RemoteSettings
-from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
 
-    from tfx_distribute.pipelines.plan.run_plan import RunPlan
+    from tfx_distribute.pipelines.run_plan import RunPlan
     from tfx_distribute.pipelines.targets.local.results import RunResult
 
 
@@ -105,9 +103,9 @@ def make_plan(spec: PipelineSpec, target: str = "local") -> "RunPlan":
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    from tfx_distribute.pipelines.plan import run_plan
+    from tfx_distribute.pipelines import run_plan
 
-    return run_plan.make_plan(spec, user_module.find(spec), target_names.get(target)(spec))
+    return run_plan.make_plan(spec, user_module.find(spec), target_lib.get(target)(spec))
 
 
 def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> target_lib.Package:
@@ -137,7 +135,7 @@ def compile_spec(spec: PipelineSpec, target: str, enable_cache: bool = True) -> 
 
 def compile_pipeline(
     pipeline: "Pipeline",
-    target: SpecModel,
+    target: RemoteSettings,
     resources: Mapping[str, MachineSpec] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> target_lib.Package:
@@ -169,6 +167,4 @@ def compile_pipeline(
     Raises:
       ConfigurationError: The pipeline cannot run there as it is written.
     """
-    if not isinstance(target, RemoteSettings):
-        raise ConfigurationError(f"target: {type(target).__name__} is not KubeflowSettings or VertexSettings; write one")
     return target_lib.get_remote(target.TARGET).compile_pipeline(pipeline, target, resources or {}, defaults)

@@ -16,24 +16,10 @@ def generate(request):
     return module
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "docs/benchmarks.md",
-        "docs/parameters.md",
-        "docs/pipeline-file.md",
-        "docs/pipeline.schema.json",
-        "pipelines/spec/parameters.pyi",
-        "components/trainer/arguments.pyi",
-    ],
-)
-def test_generated_file_is_current(generate, request, name):
-    assert (request.config.rootpath / name).read_text() == generate.FILES[name](GROUPS), "run `make generated`"
-
-
-def test_every_generated_file_is_tested(generate):
-    (names,) = (mark.args[1] for mark in test_generated_file_is_current.pytestmark)
-    assert set(names) == set(generate.FILES)
+def test_generated_files_are_current(generate, request):
+    assert len(generate.FILES) > 5
+    for name, make in generate.FILES.items():
+        assert (request.config.rootpath / name).read_text() == make(GROUPS), f"{name}: run `make generated`"
 
 
 def test_main_writes_what_has_changed(generate, tmp_path, monkeypatch, capsys):

@@ -164,11 +164,3 @@ def test_the_image_has_the_versions_that_are_tested(request, line, kind):
     assert {name: version for name, version in image.items() if name in tested} == {
         name: tested[name] for name in image if not name.startswith("nvidia-")
     }
-
-
-def test_examples_are_valid(request):
-    for file in (request.config.rootpath / "examples").rglob("*.yaml"):
-        # It names no base model, but says how to give it one.
-        words = ["-p", "base_model=latest_blessed"] if file.name == "fine_tune.yaml" else []
-        result = CliRunner().invoke(main, ["validate", str(file), *words])
-        assert result.exit_code == 0, result.output

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tfx_distribute.pipelines.cli import shell
 from tfx_distribute.pipelines.cli.options import FAILED, OUTPUT, PIPELINE, refusing_errors
 from tfx_distribute.trainer_module.errors import TrainingError
 
@@ -35,10 +34,7 @@ if TYPE_CHECKING:
 )
 @OUTPUT
 @click.option("--root", type=click.Path(file_okay=False), help="Folder of all runs of the pipeline.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
-def compare(
-    pipeline: str, parameters: tuple[str, ...], train_steps: int, output: str, root: str | None, verbose: bool
-) -> None:
+def compare(pipeline: str, parameters: tuple[str, ...], train_steps: int, output: str, root: str | None) -> None:
     """Measures how training scales on this machine, and says what to change.
 
     Runs the pipeline with all combinations of the values of -p for some training steps,
@@ -50,7 +46,6 @@ def compare(
     cannot be. 130, 143: it was ended by Ctrl-C or SIGTERM; what was measured before is
     shown.
     """
-    shell.check_environment()
     from tfx_distribute.components.launchers.local import gpus
     from tfx_distribute.pipelines import compare as compare_lib
     from tfx_distribute.pipelines.cli import compare_report, tables
@@ -70,7 +65,7 @@ def compare(
             click.echo(f"{title}: skipped: {combination.reason}", err=output == "json")
             continue
         click.echo(title, err=output == "json")
-        ending, combinations[index] = _train(combination, module, folder, verbose, output)
+        ending, combinations[index] = _train(combination, module, folder, output)
         if combinations[index].status == "failed":
             code = FAILED
         elif ending:
@@ -83,7 +78,7 @@ def compare(
     sys.exit(code)
 
 
-def _train(combination: "Combination", module: "Module", root: str, verbose: bool, output: str) -> "tuple[int, Combination]":
+def _train(combination: "Combination", module: "Module", root: str, output: str) -> "tuple[int, Combination]":
     """Trains a combination; returns the exit code, and the combination completed."""
     from tfx_distribute.components.tuner import trials
     from tfx_distribute.pipelines.cli import console as console_lib
@@ -98,7 +93,7 @@ def _train(combination: "Combination", module: "Module", root: str, verbose: boo
         # Of its own, so that it is trained again, and from the first step.
         paths = replace(paths, checkpoints=paths.logs / "checkpoints")
         paths.create()
-    with console_lib.showing_run(combination.spec, paths, verbose=verbose, to_stderr=output == "json") as console:
+    with console_lib.showing_run(combination.spec, paths, to_stderr=output == "json") as console:
         ending = shown_run.run_to_end(combination.spec, module, paths, console)
     if ending.code:
         status: Literal["failed", "not run"] = "failed" if ending.reason.startswith("Trainer: ") else "not run"

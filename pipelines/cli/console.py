@@ -4,10 +4,9 @@ import io
 import logging
 import os
 import sys
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,15 +19,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tfx_distribute.components.tuner import trials
 from tfx_distribute.pipelines.cli import terminal
-from tfx_distribute.pipelines.cli.progress_line import (
-    TimeLeft,
-    format_seconds,
-    format_training_line,
-)
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
+from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
 from tfx_distribute.trainer_module.reporting.progress import LOG_SECONDS, Progress, log_interval
 
 if TYPE_CHECKING:
@@ -36,40 +30,32 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.results import Fact
 
 _PACKAGE = "tfx_distribute"  # its loggers' warnings are for users; absl's are not
-MAX_TRIALS = 20  # that are shown after a run
 BAR_WIDTH = 20
 
 
 @contextmanager
-def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, quiet: bool = False) -> Iterator[Console]:
+def redirect_output(log: Path, to_stderr: bool = False, quiet: bool = False) -> Iterator[Console]:
     """Redirects this process's output to a file, and yields a console for the user.
 
     Output of C++ code is redirected, too, and that of a notebook, whose streams are not
     the process's own.
 
     The console writes to the original standard output, or with `to_stderr` to standard
-    error, because standard output is for a program. `verbose` shows the user the log,
-    too; `quiet` shows nothing.
+    error, because standard output is for a program. `quiet` shows nothing.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     original_stdout, original_stderr = os.dup(1), os.dup(2)
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    shown_on = sys.stderr if to_stderr else sys.stdout
-    stream: IO[str] = shown_on
-    if quiet or _is_own(shown_on):
-        target = os.open(os.devnull, os.O_WRONLY) if quiet else os.dup(original_stderr if to_stderr else original_stdout)
-        display = io.BufferedWriter(_Display(target, "w"))
+    stream: IO[str] = io.StringIO() if quiet else sys.stderr if to_stderr else sys.stdout
+    if _is_own(stream):
+        display = io.BufferedWriter(_Display(os.dup(stream.fileno()), "w"))
         stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
     console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
-    stop = threading.Event()
-    follower = threading.Thread(target=_follow, args=(log, console, stop), daemon=True)
     try:
         os.dup2(log_descriptor, 1)
         os.dup2(log_descriptor, 2)
-        if verbose:
-            follower.start()
-        with _foreign_streams_redirected(log):
+        with _streams_redirected(log):
             yield console
     finally:
         sys.stdout.flush()
@@ -78,9 +64,6 @@ def redirect_output(log: Path, verbose: bool = False, to_stderr: bool = False, q
         os.dup2(original_stderr, 2)
         for descriptor in (original_stdout, original_stderr, log_descriptor):
             os.close(descriptor)
-        stop.set()
-        if verbose:
-            follower.join()
 
 
 def _is_own(stream: Any) -> bool:
@@ -92,21 +75,16 @@ def _is_own(stream: Any) -> bool:
 
 
 @contextmanager
-def _foreign_streams_redirected(log: Path) -> Iterator[None]:
-    """Redirects streams that are not the process's own, and handlers with them."""
-    streams = [stream for stream in (sys.stdout, sys.stderr) if not _is_own(stream)]
-    if not streams:
-        yield
-        return
-    stdout, stderr = sys.stdout, sys.stderr
+def _streams_redirected(log: Path) -> Iterator[None]:
+    """Redirects Python's streams, also a notebook's, and log handlers with them."""
+    streams = (sys.stdout, sys.stderr)
     with log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
         _switch_handlers(streams, file)
-        sys.stdout = sys.stderr = file
         try:
-            yield
+            with redirect_stdout(file), redirect_stderr(file):
+                yield
         finally:
-            sys.stdout, sys.stderr = stdout, stderr
-            _switch_handlers([file], stderr)  # those of modules that were imported here, too
+            _switch_handlers((file,), sys.stderr)  # those of modules that were imported here, too
 
 
 class _Display(io.FileIO):
@@ -122,26 +100,14 @@ class _Display(io.FileIO):
             return len(text)
 
 
-def _switch_handlers(streams: list[Any], to: Any) -> None:
+def _switch_handlers(streams: tuple[Any, ...], to: Any) -> None:
     """Switches log handlers from some streams to another."""
-    loggers = [
-        logging.root,
-        *(each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)),
-    ]
-    for handler in (handler for logger in loggers for handler in logger.handlers):
+    loggers = (each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger))
+    for handler in (handler for logger in (logging.root, *loggers) for handler in logger.handlers):
         handler = getattr(handler, "python_handler", handler)  # absl's
         if isinstance(handler, logging.StreamHandler) and handler.stream in streams:
             with suppress(AttributeError):  # such as dill's, which follows sys.stderr by itself
                 handler.setStream(to)
-
-
-def _follow(log: Path, console: Console, stop: threading.Event) -> None:
-    with log.open(encoding="utf-8", errors="replace") as file:
-        stopped = False
-        while not stopped:
-            stopped = stop.wait(0.2)
-            if text := file.read():
-                console.print(Text(text.rstrip("\n"), style="dim"))
 
 
 class _WarningLines(logging.Handler):
@@ -261,11 +227,65 @@ class RunView:
         self._live.update(row)
 
 
-def format_header(spec: PipelineSpec) -> Text:
-    """Formats the line above a run: the pipeline's name, strategy and workers."""
-    parameters = spec.trainer.parameters
-    workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
-    return Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}")
+def format_training_line(tasks: Mapping[ClusterTask, Progress], left: float | None = None) -> str:
+    """Formats a cluster's progress; `left` is the seconds until its last step."""
+    chief = tasks.get(CHIEF_TASK) or next(iter(tasks.values()))
+    if chief.phase == "start":
+        return "starting " + ", ".join(map(str, tasks))
+    if chief.phase == "run_fn":
+        return chief.activity or "run_fn"
+    if chief.phase in ("export", "done"):
+        return "writing the model"
+    parts = [f"epoch {chief.epoch}/{chief.epochs}"] if chief.epochs > 1 else []
+    parts.append(f"step {chief.step}/{chief.train_steps}")
+    if chief.metrics and "loss" in chief.metrics:
+        parts.append(f"loss {chief.metrics['loss']:.4f}")
+    rate = sum(progress.examples_per_second for progress in tasks.values())
+    if rate:
+        parts.append(f"{rate:,.0f} examples/s")
+    if chief.learning_rate is not None:
+        parts.append(f"learning rate {chief.learning_rate:.3g}")
+    if left is not None:
+        parts.append(f"{format_seconds(left)} left")
+    if len(tasks) > 1:
+        steps = {task: "serves" if each.phase == "serve" else each.step for task, each in tasks.items()}
+        parts.append(" ".join(f"{task}: {step}" for task, step in steps.items()))
+        time_use = summarize([ProcessTime(task.file_name, progress.seconds) for task, progress in tasks.items()])
+        if time_use.slowest:
+            parts.append(f"slowest: {time_use.slowest.replace('-', ' ')} ({time_use.reason})")
+    return "  ".join(parts)
+
+
+def format_seconds(seconds: float) -> str:
+    """Formats a duration: `45 s`, `12 min`, `3 h 05 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+class TimeLeft:
+    """Estimates how long training still takes, from its speed since it began.
+
+    The first report after a start comes after the first step, which includes tracing
+    and is therefore not counted.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def add(self, now: float, progress: Progress) -> float | None:
+        """Returns the seconds until the last step; None if they are not known yet."""
+        if progress.phase != "train":
+            self._first = None
+            return None
+        if self._first is None or progress.step < self._first[1]:  # of a new try
+            self._first = (now, progress.step) if progress.metrics else None
+            return None
+        began, first_step = self._first
+        if progress.step == first_step:
+            return None
+        return (progress.train_steps - progress.step) * (now - began) / (progress.step - first_step)
 
 
 def print_data(console: Console, paths: "RunPaths", node: str) -> None:
@@ -283,8 +303,10 @@ def print_data(console: Console, paths: "RunPaths", node: str) -> None:
 @contextmanager
 def showing_run(spec: PipelineSpec, paths: "RunPaths", **options: bool) -> Iterator[Console]:
     """Redirects output to a run's log; prints a line above and commands below it."""
+    parameters = spec.trainer.parameters
+    workers = f", {parameters.num_workers} workers" if parameters.num_workers > 1 else ""
     with redirect_output(paths.log, **options) as console:
-        console.print(format_header(spec))
+        console.print(Text.assemble((spec.name, "bold"), f"  strategy {parameters.strategy}{workers}"))
         try:
             yield console
         finally:
@@ -302,14 +324,6 @@ def print_commands(console: Console, paths: "RunPaths") -> None:
         shown = {"log": str(paths.log)}
     for name, text in shown.items():
         console.print(f"{name:<8} {text}", markup=False)
-
-
-def format_trials(search: trials.SearchResult) -> Text:
-    """Formats the trials of a search, the best ones, and how many more there are."""
-    rows = trials.format_table(search).splitlines()
-    hidden = len(rows) - 1 - MAX_TRIALS
-    rows[MAX_TRIALS + 1 :] = [f"and {hidden} more"] if hidden > 0 else []
-    return Text("\n".join(rows))
 
 
 def format_facts(facts: "Sequence[Fact]") -> Text:

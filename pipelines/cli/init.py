@@ -68,7 +68,7 @@ def _check_folder(folder: Path) -> str:
 
 def _make_first_model(folder: Path, name: str, data: str | None, label: str | None) -> dict[str, str]:
     from tfx_distribute.components.example_gen.formats import FORMATS
-    from tfx_distribute.pipelines.starter import columns, first_model, project
+    from tfx_distribute.pipelines.starter import first_model, project
 
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(data) if data else project.write_sample(Path(temporary, SAMPLE))
@@ -77,7 +77,7 @@ def _make_first_model(folder: Path, name: str, data: str | None, label: str | No
             files = FORMATS[source].list_files(str(path))
         except (DataError, OSError) as error:
             raise ConfigurationError(f"--from: {error}") from error
-        model = first_model.choose(columns.read(source, files), label or SAMPLE_LABEL)
+        model = first_model.choose(first_model.read(source, files), label or SAMPLE_LABEL)
         sample = {} if data else {SAMPLE: path.read_text(encoding="utf-8")}
     for word, text in _describe(model):
         click.echo(f"{word:<12}{text}")

@@ -3,6 +3,9 @@
 Each command imports what it needs when it runs, so that help and checks are fast.
 """
 
+import dataclasses
+import io
+import json
 import os
 import sys
 from typing import Any
@@ -18,7 +21,6 @@ from tfx_distribute.pipelines.cli import (
     runs,
     schedules,
     schema,
-    shell,
     span_runs,
 )
 from tfx_distribute.pipelines.cli.options import (
@@ -33,17 +35,50 @@ from tfx_distribute.pipelines.cli.options import (
     refusing_errors,
     warn,
 )
+from tfx_distribute.pipelines.cli.terminal import SafeStream
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
 from tfx_distribute.pipelines.targets.target import Target
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+KFP = ("kfp", "kfp_server_api")  # only extras have it
 
-@click.group(cls=shell.Group, context_settings={"help_option_names": ["-h", "--help"]})
+
+class Group(click.Group):
+    """A group of commands that always end with one message and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs a command with streams that accept any text."""
+        for name in ("stdout", "stderr"):
+            if isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+                stream.flush()
+                setattr(sys, name, SafeStream(stream))
+        return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            if str(error.name).partition(".")[0] not in KFP:
+                raise
+            refuse(
+                "the package kfp is not installed, and pipelines for Kubeflow Pipelines and Vertex AI need it; write "
+                "`uv pip install '.[kfp]'`, or '.[vertex]', in the checkout of tfx-distribute"
+            )
+        except BrokenPipeError:  # click ends quietly
+            raise
+        except OSError as error:
+            refuse(f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror or error))
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tfx-distribute")
 def main() -> None:
     """Distributed training as a parameter of a TFX pipeline."""
-    os.environ.update(tpu_library.NOT_LOADED)  # training processes load it
+    os.environ.update(tpu_library.NOT_LOADED, KERAS_BACKEND="tensorflow")  # training processes load it
 
 
 @on_platforms("Platform that the pipeline would run on.", "compile")
@@ -79,26 +114,16 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_class: type[Target[A
     JobSet or a CustomJob.
     """
     target, module = load(pipeline, parameters, target_class, options)
-    from tfx_distribute.pipelines.plan import run_plan as plan_lib
+    from tfx_distribute.pipelines import run_plan as plan_lib
 
     with refusing_errors():
         run_plan = plan_lib.make_plan(target.spec, module, target)
-    if output == "json":
-        import dataclasses
-        import json
-
-        click.echo(json.dumps(dataclasses.asdict(run_plan), indent=2))
-    else:
-        from tfx_distribute.pipelines.plan.text import as_text
-
-        click.echo(as_text(run_plan))
+    click.echo(json.dumps(dataclasses.asdict(run_plan), indent=2) if output == "json" else plan_lib.as_text(run_plan))
 
 
 @main.command("json-schema")
 def json_schema() -> None:
     """Prints the JSON Schema of pipeline files, for editors."""
-    import json
-
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 
     document = PipelineSpec.model_json_schema()
@@ -110,7 +135,6 @@ def json_schema() -> None:
 @PARAMETER
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
 @click.option("--no-cache", is_flag=True, help="Run every component, even if an earlier run has its outputs.")
-@click.option("-v", "--verbose", is_flag=True, help="Show the logs of TFX, Beam and TensorFlow.")
 @click.option("--if-new", is_flag=True, help="End at once with exit code 0 if an earlier run has read the newest span.")
 @click.option("--backfill", metavar="FIRST..LAST", help="Run once for each span, such as 2026-11-01..2026-11-25.")
 def run(
@@ -118,7 +142,6 @@ def run(
     parameters: tuple[str, ...],
     root: str | None,
     no_cache: bool,
-    verbose: bool,
     if_new: bool,
     backfill: str | None,
 ) -> None:
@@ -130,7 +153,6 @@ def run(
     nothing was trained. 130, 143: it was ended by
     Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
-    shell.check_environment()
     if backfill:
         if ".." not in backfill:
             refuse(f"--backfill: {backfill} is not a range; write FIRST..LAST, e.g. 2026-11-01..2026-11-25")
@@ -154,7 +176,7 @@ def run(
         paths.create()
     except ConfigurationError as error:
         notify.refuse_run(spec, str(error))
-    with console_lib.showing_run(spec, paths, verbose=verbose) as console:
+    with console_lib.showing_run(spec, paths) as console:
         ending = Ending(FAILED)
         try:
             ending = shown_run.run_to_end(spec, module, paths, console, not no_cache)

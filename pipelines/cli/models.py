@@ -1,12 +1,12 @@
 """Defines the commands `models list` and `rollback`."""
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tfx_distribute.pipelines.cli import runs as runs_cli
-from tfx_distribute.pipelines.cli.options import OUTPUT, calm, refusing_errors
+from tfx_distribute.pipelines.cli import tables
+from tfx_distribute.pipelines.cli.options import OUTPUT, calm
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.models import Version
@@ -22,18 +22,12 @@ def models() -> None:
 @OUTPUT
 def list_(root: str | None, output: str) -> None:
     """Lists the versions that runs on this machine have pushed, the newest first."""
-    from tfx_distribute.pipelines.cli import tables
+    from tfx_distribute.pipelines.targets.local import models as models_lib
 
-    found = _list(root)
-    if output == "json":
-        click.echo(tables.to_json([_document(version) for version in found]))
-    elif found:
-        rows = [
-            [version.name, _state(version), tables.format_time(version.pushed), *_describe_run(version)] for version in found
-        ]
-        click.echo(tables.format_table([["version", "state", "pushed", "run", "training"], *rows]))
-    else:
-        click.echo("no model has been pushed", err=True)
+    found = models_lib.list_versions(runs_cli.list_local(root))
+    rows = [["version", "state", "pushed", "run", "training"]]
+    rows += [[each.name, _state(each), tables.format_time(each.pushed), *_describe_run(each)] for each in found]
+    tables.print_list(output, [_document(version) for version in found], rows, "no model has been pushed")
 
 
 @models.command()
@@ -44,25 +38,12 @@ def rollback(version: str, root: str | None) -> None:
 
     Later runs compare with it, and do not push again the models that came after it.
     """
-    found = _find(root, version)
-    with calm():
-        from tfx_distribute.pipelines.targets.local import models as models_lib
+    from tfx_distribute.pipelines.targets.local import models as models_lib
 
+    with calm():
+        found = models_lib.find(models_lib.list_versions(runs_cli.list_local(root)), version)
         new = models_lib.roll_back(found)
     click.echo(f"{found.folder.parent / new}: version {found.name} again, of run {_describe_run(found)[0]}")
-
-
-def _list(root: str | None) -> "list[Version]":
-    from tfx_distribute.pipelines.targets.local import models as models_lib
-
-    return models_lib.list_versions(runs_cli.list_local(root))
-
-
-def _find(root: str | None, name: str) -> "Version":
-    from tfx_distribute.pipelines.targets.local import models as models_lib
-
-    with refusing_errors():
-        return models_lib.find(_list(root), name)
 
 
 def _state(version: "Version") -> str:
@@ -74,8 +55,6 @@ def _describe_run(version: "Version") -> tuple[str, str]:
     """Returns the id of a version's run, and the validation metrics of its epoch."""
     if version.run is None:
         return "unknown", ""
-    from tfx_distribute.pipelines.cli import tables
-
     properties = version.run.model.properties if version.run.model else {}
     prefix = "exported_val_" if "exported_epoch" in properties else "training_val_"
     values = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
@@ -84,5 +63,4 @@ def _describe_run(version: "Version") -> tuple[str, str]:
 
 def _document(version: "Version") -> dict[str, Any]:
     """Returns a version as JSON has it."""
-    fields = {field.name: getattr(version, field.name) for field in dataclasses.fields(version)}
-    return {**fields, "run": version.run.id if version.run else None}
+    return {**vars(version), "run": version.run.id if version.run else None}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from tfx_distribute.pipelines.cli import terminal
-from tfx_distribute.pipelines.cli.options import FAILED, INVALID, PIPELINE, refuse, warn
+from tfx_distribute.pipelines.cli.options import FAILED, INVALID, PIPELINE, refuse, refusing_errors, warn
+from tfx_distribute.pipelines.notify import message, sending
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tfx_distribute.pipelines.notify.message import Ending, Message
     from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
     from tfx_distribute.pipelines.targets.local.runs import Run
@@ -34,14 +34,10 @@ def notify(pipeline: str, test: bool) -> None:
     """
     from tfx_distribute.pipelines.spec import loader
 
-    try:
+    with refusing_errors():
         spec = loader.load(pipeline)
-    except ConfigurationError as error:
-        refuse(str(error))
     if spec.notify is None:
         refuse(f"notify: is missing in {pipeline}; write notify: {{urls: NOTIFY_URLS}}")
-    from tfx_distribute.pipelines.notify import message, sending
-
     addresses = sending.read_addresses(spec.notify.urls)
     if test:
         failures = _send(spec.notify, message.make_test(spec.name, socket.gethostname()))
@@ -57,37 +53,30 @@ def notify(pipeline: str, test: bool) -> None:
 
 def warn_if_missing(spec: "PipelineSpec") -> None:
     """Warns if the environment variable with the addresses is not set."""
-    if spec.notify:
-        from tfx_distribute.pipelines.notify import sending
-
-        if text := sending.describe_missing(spec.notify.urls):
-            warn(text)
+    if spec.notify and (text := sending.describe_missing(spec.notify.urls)):
+        warn(text)
 
 
 def refuse_run(spec: "PipelineSpec", text: str) -> NoReturn:
     """Refuses a run, as `refuse` does, and sends a notification that it has failed."""
-    from tfx_distribute.pipelines.notify.message import Ending
-
     try:
         refuse(text)
     finally:
-        for failure in _tell(spec, None, Ending(INVALID, text)):
+        for failure in _tell(spec, None, message.Ending(INVALID, text)):
             warn(failure)
 
 
-def tell_end(spec: "PipelineSpec", paths: "RunPaths", console: "Console", ending: "Ending") -> None:
+def tell_end(spec: "PipelineSpec", paths: "RunPaths", console: "Console", ending: message.Ending) -> None:
     """Sends the notifications about a run; a failure does not change the exit code."""
     for failure in _tell(spec, paths, ending):
         console.print(f"Warning: {failure}", style="yellow", markup=False)
         logging.getLogger(__name__).warning(failure)
 
 
-def _tell(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "Sequence[str]":
+def _tell(spec: "PipelineSpec", paths: "RunPaths | None", ending: message.Ending) -> "Sequence[str]":
     """Returns a line for each message that could not be sent."""
     if spec.notify is None or not ending.is_news:
         return ()
-    from tfx_distribute.pipelines.notify import message
-
     try:
         found, facts = _find_facts(paths, ending)
         outcome = message.choose_outcome(found, spec.notify.when)
@@ -97,18 +86,14 @@ def _tell(spec: "PipelineSpec", paths: "RunPaths | None", ending: "Ending") -> "
         return [f"no notification was sent: {type(error).__name__}"]
 
 
-def _send(settings: "Notify", message: "Message") -> list[str]:
-    from tfx_distribute.pipelines.notify import sending
-
+def _send(settings: "Notify", composed: message.Message) -> list[str]:
     if text := sending.describe_missing(settings.urls):
         return [text]
-    return [f"not sent to {failure}" for failure in sending.send(message, sending.read_addresses(settings.urls))]
+    return [f"not sent to {failure}" for failure in sending.send(composed, sending.read_addresses(settings.urls))]
 
 
-def _find_facts(paths: "RunPaths | None", ending: "Ending") -> tuple[str, dict[str, str]]:
+def _find_facts(paths: "RunPaths | None", ending: message.Ending) -> tuple[str, dict[str, str]]:
     """Returns the outcome of a run, and the facts that can be read."""
-    from tfx_distribute.pipelines.notify import message
-
     facts, before = {"reason": ending.reason}, "succeeded"
     if paths is not None:
         from tfx_distribute.pipelines.targets.local import results, runs

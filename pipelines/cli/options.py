@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from tfx_distribute.pipelines import target_names
 from tfx_distribute.pipelines.targets import target as target_lib
 from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError
 
@@ -49,11 +48,11 @@ def on_platforms(help_text: str, *kinds: str, remote_only: bool = False) -> "Cal
     platforms = target_lib.remote_targets()
     target = click.Option(
         ["--target", "target_class"],
-        type=click.Choice(list(platforms if remote_only else target_names.TARGETS)),
+        type=click.Choice(list(platforms if remote_only else target_lib.TARGETS)),
         default=None if remote_only else "local",
         required=remote_only,
         show_default=True,
-        callback=lambda context, parameter, name: target_names.get(name),
+        callback=lambda context, parameter, name: target_lib.get(name),
         help=help_text,
     )
     own = [option for each in platforms.values() for kind in kinds for option in getattr(each, f"{kind}_options")]
@@ -130,18 +129,13 @@ def refusing_errors() -> "Iterator[None]":
 
 def refuse(message: str) -> NoReturn:
     """Prints an error message and ends the program with exit code `INVALID`."""
-    _print_error(f"Error: {message}")
+    click.echo(f"Error: {message}", err=True)
     sys.exit(INVALID)
 
 
 def warn(message: str) -> None:
     """Prints a warning to standard error, as `refuse` prints an error."""
-    _print_error(f"Warning: {message}")
-
-
-def _print_error(text: str) -> None:
-    with contextlib.suppress(OSError):  # the exit code remains
-        click.echo(text, err=True)
+    click.echo(f"Warning: {message}", err=True)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Defines the commands for pipelines that run elsewhere: compile and submit."""
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +13,20 @@ from tfx_distribute.pipelines.cli.options import (
     calm,
     load,
     on_platforms,
-    refuse,
     refusing_errors,
 )
-from tfx_distribute.pipelines.targets import target as target_lib
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
     from tfx_distribute.pipelines.spec.user_module import Module
     from tfx_distribute.pipelines.targets.target import Package, RemoteTarget
 
-_DEFAULT_FILES = " or ".join(f"NAME{target.suffix}" for target in target_lib.remote_targets().values())
-
 
 @on_platforms("Platform that the pipeline runs on.", "compile", remote_only=True)
 @click.command("compile")
 @PIPELINE
 @PARAMETER
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help=f"File to write; default {_DEFAULT_FILES}.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; default NAME.yaml or NAME.json.")
 @click.option("--no-cache", is_flag=True, help="Run every step, even if an earlier run has its outputs.")
 def compile_(
     pipeline: str,
@@ -50,13 +45,8 @@ def compile_(
     target, module = load(pipeline, parameters, target_class, options)
     path = output or f"{target.spec.name}{target.suffix}"
     package = _compile(target, module, enable_cache=not no_cache)
-    # A new file replaces an old one, but never a device such as /dev/null.
-    atomic = os.path.isfile(path) or not os.path.exists(path)
-    try:
-        with click.open_file(path, "w", encoding="utf-8", atomic=atomic) as file:
-            file.write(package.to_text())
-    except OSError as error:
-        refuse(f"cannot write {path}: {error.strerror}")
+    with click.open_file(path, "w", encoding="utf-8") as file:
+        file.write(package.to_text())
     click.echo(f"{path}: {target.spec.name}, {package.num_steps} steps", err=path == "-")
 
 

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tfx_distribute.pipelines.cli.options import (
-    OUTPUT,
-    calm,
-    on_platforms,
-    refuse,
-    refusing_errors,
-)
+from tfx_distribute.pipelines.cli import tables
+from tfx_distribute.pipelines.cli.options import OUTPUT, calm, on_platforms, refuse, refusing_errors, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tfx_distribute.pipelines.targets.local.runs import Run
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRun
@@ -49,10 +44,7 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
 
         made = report_lib.make(found)
     path = Path(output) if output else report_lib.default_path(found)
-    try:
-        report_lib.write(made, path)
-    except OSError as error:
-        refuse(f"{'--output: ' if output else ''}cannot write {path}: {error.strerror}; write another file with -o FILE")
+    report_lib.write(made, path)
     for text in made.missing:
         click.echo(f"missing: {text}", err=True)
     click.echo(str(path))
@@ -70,25 +62,18 @@ def runs() -> None:
 @OUTPUT
 def list_(root: str | None, target_class: Any, limit: int, output: str, **options: Any) -> None:
     """Lists runs, the latest first."""
-    from tfx_distribute.pipelines.cli import tables
-
     if target_class.runs_here:
         local = list_local(root, limit)
         documents = [_local_document(run) for run in local]
-        rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run), run.spans] for run in local]
+        rows = [[run.id, run.pipeline, _describe_state(run), *_format_times(run).values(), run.spans] for run in local]
     else:
         with calm():
             remote = target_class.open_runs(options).list_runs(limit)
         documents = [dataclasses.asdict(run) for run in remote]
-        rows = [[run.id, run.name, run.state, *_format_times(run), ""] for run in remote]
-    if output == "json":
-        click.echo(tables.to_json(documents))
-    elif rows:
-        head = ["run", "name", "state", "started", "duration", "spans"]
-        width = len(head) - (not any(row[-1] for row in rows))
-        click.echo(tables.format_table([row[:width] for row in (head, *rows)]))
-    else:
-        click.echo("there are no runs", err=True)
+        rows = [[run.id, run.name, run.state, *_format_times(run).values(), ""] for run in remote]
+    head = ["run", "name", "state", "started", "duration", "spans"]
+    width = len(head) - (not any(row[-1] for row in rows))
+    tables.print_list(output, documents, [row[:width] for row in (head, *rows)], "there are no runs")
 
 
 @_ON_PLATFORM
@@ -102,8 +87,6 @@ def show(run: str | None, root: str | None, target_class: Any, output: str, **op
     On this machine, RUN is as for `report`; elsewhere it is an id that `runs list`
     shows.
     """
-    from tfx_distribute.pipelines.cli import tables
-
     if not target_class.runs_here:
         if run is None:
             refuse("RUN: is missing; write an id that `runs list` shows")
@@ -135,43 +118,29 @@ def show(run: str | None, root: str | None, target_class: Any, output: str, **op
         return
     facts = [*results.list_facts(found, evaluation)]
     of_training = {name: value for name, value in metrics.items() if name not in (evaluation.values if evaluation else ())}
-    parts = str(console.format_facts(facts)), _format_values("metric", of_training), tables.format_pairs([*files.items()])
+    parts = str(console.format_facts(facts)), _format_values("metric", of_training), tables.format_table([*files.items()])
     click.echo(_format_local(found, anomalies, *parts))
     for text in missing:
         click.echo(f"missing: {text}", err=True)
 
 
 @runs.command()
-@click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("run")
+@click.argument("others", nargs=-1, required=True, metavar="RUN...")
 @ROOT
-@OUTPUT
-def compare(names: tuple[str, ...], root: str | None, output: str) -> None:
+def compare(run: str, others: tuple[str, ...], root: str | None) -> None:
     """Compares runs on this machine: parameters and metrics that differ."""
-    from tfx_distribute.pipelines.cli import tables
-
-    if len(names) < 2:
-        refuse("RUN: one run cannot be compared; write two or more")
-    found = [find_local(root, name) for name in names]
-    for number, run in enumerate(found):
-        for name, other in zip(names, found[:number], strict=False):
-            if (other.id, other.root) == (run.id, run.root):
-                refuse(f"RUN: {name} and {names[number]} are the same run, {run.id}; write another")
+    found = [find_local(root, name) for name in (run, *others)]
     with calm():
         from tfx_distribute.pipelines.targets.local import results
 
         evaluations, texts = zip(*map(results.read_evaluation, found), strict=True)
     result = results.compare(found, list(map(results.list_metrics, found, evaluations)))
-    ids, missing = [run.id for run in found], list(itertools.chain(*texts))
-    if output == "json":
-        lists = {
-            f"{title}s": [{"name": name, "values": row} for name, row in rows.items()] for title, rows in result.items()
-        }
-        click.echo(tables.to_json({"runs": ids, **lists, "missing": missing}))
-        return
     for title, differences in result.items():
         rows = [[name, *map(tables.format_value, row)] for name, row in differences.items()]
-        click.echo(tables.format_table([[title, *ids], *rows]) if rows else f"no {title} differs")
-    for text in missing:
+        names = [title, *(each.id for each in found)]
+        click.echo(tables.format_table([names, *rows]) if rows else f"no {title} differs")
+    for text in itertools.chain(*texts):
         click.echo(f"missing: {text}", err=True)
 
 
@@ -208,9 +177,8 @@ def tensorboard(names: tuple[str, ...], root: str | None, port: int | None) -> N
 
     folders = results.find_tensorboard_folders(found)
     if not folders:
-        failed = [f"{node.name} failed" for run in found for node in run.nodes if node.state == "failed"]
-        reason = ", ".join(failed) or "no Trainer ran, or they were deleted"
-        refuse(f"RUN: {', '.join(run.id for run in found)} has no TensorBoard logs; {reason}")
+        ids = ", ".join(run.id for run in found)
+        refuse(f"RUN: {ids} has no TensorBoard logs; no Trainer finished, or they were deleted")
     arguments = results.make_tensorboard_arguments(folders) + ([f"--port={port}"] if port is not None else [])
     click.echo(" ".join(["tensorboard", *arguments]), err=True)
     sys.stderr.flush()
@@ -227,7 +195,7 @@ def cancel(run: str, root: str | None, target_class: Any, **options: Any) -> Non
     On this machine, it sends SIGTERM to the run's process, which Ctrl-C would end too.
     """
     if target_class.runs_here:
-        click.echo(_cancel_local(find_local(root, run)))
+        _cancel_local(find_local(root, run))
         return
     with calm():
         target_class.open_runs(options).cancel(run)
@@ -260,8 +228,7 @@ def prune(keep: int, dry_run: bool, root: str | None) -> None:
             click.echo("\n".join([f"{folder}: {shown[0]} {size}", *shown[1:]]))
 
 
-def _cancel_local(run: "Run") -> str:
-    """Asks the process of a run on this machine to end, and says so."""
+def _cancel_local(run: "Run") -> None:
     import signal
     import socket
 
@@ -274,11 +241,8 @@ def _cancel_local(run: "Run") -> str:
         refuse(
             f"RUN: {run.id} is not a run of this machine; on its own ({holder or 'unknown'}), send SIGTERM to its process"
         )
-    try:
-        os.kill(holder.pid, signal.SIGTERM)
-    except OSError as error:
-        refuse(f"RUN: cannot send SIGTERM to {holder} ({error.strerror}); run `kill {holder.pid}` as its user")
-    return f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training"
+    os.kill(holder.pid, signal.SIGTERM)
+    click.echo(f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training")
 
 
 def list_local(root: str | None, limit: int | None = None) -> "list[Run]":
@@ -286,7 +250,7 @@ def list_local(root: str | None, limit: int | None = None) -> "list[Run]":
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with refusing_errors():
-        found = runs_lib.iterate_runs(runs_lib.find_roots(root), None if root else _warn)
+        found = runs_lib.iterate_runs(runs_lib.find_roots(root), None if root else warn)
         return list(itertools.islice(found, limit))
 
 
@@ -295,11 +259,7 @@ def find_local(root: str | None, name: str | None) -> "Run":
     from tfx_distribute.pipelines.targets.local import runs as runs_lib
 
     with refusing_errors():
-        return runs_lib.find(runs_lib.find_roots(root), name, None if root else _warn)
-
-
-def _warn(text: str) -> None:
-    click.echo(f"Warning: {text}", err=True)
+        return runs_lib.find(runs_lib.find_roots(root), name, None if root else warn)
 
 
 def _local_document(run: "Run") -> dict[str, Any]:
@@ -313,60 +273,45 @@ def _describe_state(run: "Run") -> str:
     return "not blessed" if run.state == "complete" and run.blessed is False else run.state
 
 
-def _format_times(run: "Run | RemoteRun") -> tuple[str, str]:
-    from tfx_distribute.pipelines.cli import tables
-
-    return tables.format_time(run.started), tables.format_seconds(run.seconds)
-
-
 def _format_local(run: "Run", anomalies: str, *parts: str) -> str:
-    from tfx_distribute.pipelines.cli import tables
-
-    started, duration = _format_times(run)
     facts = {
-        "run": run.id,
         "pipeline": run.pipeline,
         "state": _describe_state(run),
-        "started": started,
-        "duration": duration,
+        **_format_times(run),
         **run.data,
         "anomalies": anomalies,
         "blessed": "" if run.blessed is None else "yes" if run.blessed else "no: thresholds are not met",
     }
-    nodes = [
-        [node.name, node.state, tables.format_seconds(node.seconds), f"from {node.from_run}" if node.from_run else ""]
-        for node in run.nodes
-    ]
+    nodes = [(node.name, node.state, node.seconds, f"from {node.from_run}" if node.from_run else "") for node in run.nodes]
     parameters = {**run.changes, **{f"hparams.{name}": value for name, value in run.hparams.items()}}
-    return _join(facts, [["node", "state", "time", ""], *nodes], _format_values("parameter", parameters), *parts)
+    return _format(run.id, facts, "node", nodes, parameters, *parts)
 
 
 def _format_remote(run: "RemoteRun") -> str:
-    from tfx_distribute.pipelines.cli import tables
-
-    started, duration = _format_times(run)
-    facts = {
-        "run": run.id,
-        "name": run.name,
-        "state": run.state,
-        "started": started,
-        "duration": duration,
-        "error": run.error,
-    }
-    tasks = [[task.name, task.state, tables.format_seconds(task.seconds), task.error] for task in run.tasks]
-    return _join(facts, [["step", "state", "time", ""], *tasks], _format_values("parameter", run.parameters))
+    facts = {"name": run.name, "state": run.state, **_format_times(run), "error": run.error}
+    tasks = [(task.name, task.state, task.seconds, task.error) for task in run.tasks]
+    return _format(run.id, facts, "step", tasks, run.parameters)
 
 
-def _join(facts: "Mapping[str, str]", steps: list[list[str]], *more: str) -> str:
+def _format_times(run: "Run | RemoteRun") -> dict[str, str]:
+    return {"started": tables.format_time(run.started), "duration": tables.format_seconds(run.seconds)}
+
+
+def _format(
+    run_id: str,
+    facts: "Mapping[str, str]",
+    title: str,
+    steps: "Sequence[tuple[str, str, float | None, str]]",
+    parameters: "Mapping[str, Any]",
+    *more: str,
+) -> str:
     """Joins the parts of a run that are not empty."""
-    from tfx_distribute.pipelines.cli import tables
-
-    pairs = [(name, text) for name, text in facts.items() if text]
-    return "\n\n".join(filter(None, (tables.format_pairs(pairs), tables.format_table(steps) if steps[1:] else "", *more)))
+    pairs = [("run", run_id), *((name, text) for name, text in facts.items() if text)]
+    rows = [[name, state, tables.format_seconds(seconds), note] for name, state, seconds, note in steps]
+    table = tables.format_table([[title, "state", "time", ""], *rows]) if rows else ""
+    return "\n\n".join(filter(None, (tables.format_table(pairs), table, _format_values("parameter", parameters), *more)))
 
 
 def _format_values(title: str, values: "Mapping[str, Any]") -> str:
-    from tfx_distribute.pipelines.cli import tables
-
     rows = [[name, tables.format_value(value)] for name, value in values.items()]
     return tables.format_table([[title, "value"], *rows]) if rows else ""

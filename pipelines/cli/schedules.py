@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfx_distribute.pipelines.cli import tables
 from tfx_distribute.pipelines.cli.options import OUTPUT, calm, on_platforms
 
 if TYPE_CHECKING:
@@ -25,20 +26,13 @@ def schedules() -> None:
 @OUTPUT
 def list_(target_class: "type[RemoteTarget[Any]]", limit: int, output: str, **options: Any) -> None:
     """Lists schedules, the latest first."""
-    from tfx_distribute.pipelines.cli import tables
-
     with calm():
         found = target_class.open_runs(options).list_schedules(limit)
-    if output == "json":
-        click.echo(tables.to_json([dataclasses.asdict(schedule) for schedule in found]))
-    elif found:
-        rows = [
-            [each.id, each.name, each.state, each.cron, tables.format_time(each.next_run) if each.next_run else ""]
-            for each in found
-        ]
-        click.echo(tables.format_table([["schedule", "name", "state", "cron", "next run"], *rows]))
-    else:
-        click.echo("there are no schedules", err=True)
+    rows = [["schedule", "name", "state", "cron", "next run"]]
+    for each in found:
+        next_run = tables.format_time(each.next_run) if each.next_run else ""
+        rows.append([each.id, each.name, each.state, each.cron, next_run])
+    tables.print_list(output, [dataclasses.asdict(schedule) for schedule in found], rows, "there are no schedules")
 
 
 def _make_command(change: "ScheduleChange", done: str, text: str) -> click.Command:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tfx_distribute.pipelines.cli.options import NOT_BLESSED, refuse
+from tfx_distribute.pipelines.cli.options import NOT_BLESSED, refuse, refusing_errors
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
@@ -26,15 +26,12 @@ def find_run_of_newest(data: "Data", root: Path) -> str:
 
     if not data.has_spans:
         refuse("--if-new: needs data with spans; write {YYYY}, {MM} and {DD}, or {SPAN} in the path of their source")
-    try:
+    with refusing_errors():
         newest = data_checks.choose_spans(data).names[-1]
-        have_read_it = [run for run, read in runs.list_newest_spans(root) if read == newest]
-        for name in have_read_it:
-            state = runs.find([root], name).state
+        for name, read in runs.list_newest_spans(root):
+            state = runs.find([root], name).state if read == newest else ""
             if state in _ENDS:
                 return f"{newest} is the newest, and run {name} {_ENDS[state]}"
-    except ConfigurationError as error:
-        refuse(str(error))
     return ""
 
 

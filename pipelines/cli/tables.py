@@ -1,21 +1,30 @@
-"""Formats tables and documents for the terminal."""
+"""Formats and prints tables and documents."""
 
 import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import click
+
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Formats rows as aligned columns; the first row has the names."""
+    """Formats rows as aligned columns; empty without rows."""
+    if not rows:
+        return ""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def format_pairs(pairs: Sequence[tuple[str, str]]) -> str:
-    """Formats names and values as two columns."""
-    return format_table([[name, value] for name, value in pairs]) if pairs else ""
+def print_list(output: str, documents: Sequence[Any], rows: Sequence[Sequence[str]], nothing: str) -> None:
+    """Prints a list as JSON, or as a table whose first row has the names."""
+    if output == "json":
+        click.echo(to_json(documents))
+    elif documents:
+        click.echo(format_table(rows))
+    else:
+        click.echo(nothing, err=True)
 
 
 def format_value(value: Any) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.example_gen.formats import FORMATS
 from tfx_distribute.components.example_gen.names import ALL_FILES, DifferentColumnsError
-from tfx_distribute.pipelines.spec.files import FileError, read_text
+from tfx_distribute.pipelines.spec.files import read_text
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, Data, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
@@ -51,16 +51,14 @@ def _check_schema(schema_file: str | None) -> None:
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 
+    if not os.path.exists(schema_file):
+        raise ConfigurationError(
+            f"data.schema_file: {schema_file} does not exist; leave it out for the first run, then `tfx-distribute schema "
+            "accept` writes it"
+        )
     try:
         text_format.Parse(read_text(schema_file), schema_pb2.Schema())
-    except FileError as error:
-        hint = (
-            ""
-            if os.path.exists(schema_file)
-            else "; leave it out for the first run, then `tfx-distribute schema accept` writes it"
-        )
-        raise ConfigurationError(f"data.schema_file: cannot read {error}{hint}") from error
-    except (text_format.ParseError, RecursionError) as error:
+    except (ConfigurationError, text_format.ParseError) as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
 
 

@@ -5,31 +5,21 @@ from pathlib import Path
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
-class FileError(ConfigurationError):
-    """A path cannot be resolved, or a file cannot be read.
-
-    The message names the path and the reason.
-    """
-
-
 def resolve(path: str | Path, base: str | Path = ".") -> Path:
     """Makes a path absolute, from `base`, with `~` and symbolic links resolved."""
     if not str(path):
-        raise FileError("the path is empty")
-    try:
-        return (Path(base) / Path(path).expanduser()).resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise FileError(f"{shorten(str(path))!r}: {error}") from error
+        raise ConfigurationError("the path is empty")
+    return (Path(base) / Path(path).expanduser()).resolve()
 
 
 def read_text(path: str | Path) -> str:
-    """Reads a file as UTF-8 text, or raises a `FileError`."""
+    """Reads a file as UTF-8 text, or raises a ConfigurationError."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise FileError(f"{shorten(str(path))}: {error.strerror}") from error
+        raise ConfigurationError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise FileError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
+        raise ConfigurationError(f"{path}: not a text file in UTF-8 ({error.reason} at byte {error.start})") from error
 
 
 def shorten(text: str, max_length: int = 200) -> str:

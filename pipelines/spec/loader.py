@@ -4,9 +4,8 @@ A message has the line, the value and what is allowed instead.
 """
 
 import difflib
-import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from tfx_distribute.components.spec_model import FROM_FILE, Scalar, fields_by_key
 from tfx_distribute.pipelines.spec import files, yaml_text
 from tfx_distribute.pipelines.spec.files import shorten
-from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS, Parameters, PipelineSpec, Train
+from tfx_distribute.pipelines.spec.pipeline import BASE_DIR, SECTION_PARAMETERS, Parameters, PipelineSpec
 from tfx_distribute.pipelines.spec.yaml_text import Location
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
@@ -24,17 +23,17 @@ def load(path: str | Path) -> PipelineSpec:
     """Reads a pipeline file; a ConfigurationError has one line for each mistake."""
     try:
         folder = files.resolve(path).parent
-        document = yaml_text.parse(files.read_text(path))
+        document, lines = yaml_text.parse(files.read_text(path))
     except yaml_text.TextError as error:
         raise ConfigurationError(f"{path}, line {error.line}: {error}") from error
-    if not isinstance(document.value, dict):
+    if not isinstance(document, dict):
         raise ConfigurationError(f"{path}: a pipeline is a mapping with the keys {', '.join(fields_by_key(PipelineSpec))}")
     try:
-        return PipelineSpec.model_validate(document.value, context={BASE_DIR: folder, FROM_FILE: True})
+        return PipelineSpec.model_validate(document, context={BASE_DIR: folder, FROM_FILE: True})
     except ValidationError as error:
         problems = [
-            f"{path}, line {_find_line(location, document.lines)}: {message}"
-            for location, message in explain(error, PipelineSpec, document.value)
+            f"{path}, line {lines[_select_known(location, lines)]}: {message}"
+            for location, message in explain(error, PipelineSpec, lines)
         ]
         raise ConfigurationError("\n".join(problems)) from error
 
@@ -46,10 +45,7 @@ def parse_parameters(arguments: Iterable[str]) -> dict[str, Scalar]:
         name, separator, text = argument.partition("=")
         if not (name and separator):
             raise ConfigurationError(f"{_format_argument(argument)}: write -p name=value")
-        try:
-            parameters[name] = yaml_text.parse_scalar(text)
-        except ValueError as error:
-            raise ConfigurationError(f"{_format_argument(argument)}: {error}") from error
+        parameters[name] = yaml_text.parse_scalar(text)
     return parameters
 
 
@@ -63,21 +59,18 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
                 f"{_format_argument(hparam, value)}: {hparam} is {shorten(repr(default))} in the pipeline file; "
                 f"write a {type_name}"
             )
+    given = " ".join(_format_argument(name, value) for name, value in parameters.items())
     try:
         return spec.with_parameters(dict(parameters))
     except ValidationError as error:
-        allowed = (*SECTION_PARAMETERS, *Train.PARAMETERS, *spec.trainer.hparams)
+        allowed = (*SECTION_PARAMETERS, "base_model", *spec.trainer.hparams)
         problems = []
-        for location, message in explain(error, Parameters, dict(parameters), also_allowed=allowed):
+        for location, message in explain(error, Parameters, {(key,) for key in parameters}, allowed):
             name = str(location[0]) if location else ""
-            if name in parameters:
-                argument = _format_argument(name, parameters[name])
-            else:
-                argument = "with " + " ".join(_format_argument(key, value) for key, value in parameters.items())
+            argument = _format_argument(name, parameters[name]) if name in parameters else f"with {given}"
             problems.append(f"{argument}: {message}")
         raise ConfigurationError("\n".join(problems)) from error
     except ValueError as error:  # parameters that do not go with other settings of the pipeline
-        given = " ".join(_format_argument(key, value) for key, value in parameters.items())
         raise ConfigurationError(f"with {given}: {error}") from error
 
 
@@ -95,25 +88,24 @@ def with_target(spec: PipelineSpec, name: str, settings: Mapping[str, str | None
     except ValidationError as error:
         problems = [
             f"--{message.replace(str(location[0]), str(location[0]).replace('_', '-'), 1)}"
-            for location, message in explain(error, type(target), changes)
+            for location, message in explain(error, type(target), {(key,) for key in changes})
         ]
         raise ConfigurationError("\n".join(problems)) from error
     return spec.model_copy(update={"targets": spec.targets.model_copy(update={name: changed_target})})
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], document: Any, also_allowed: tuple[str, ...] = ()
+    error: ValidationError, model: type[BaseModel], known: Container[Location], also_allowed: tuple[str, ...] = ()
 ) -> list[tuple[Location, str]]:
     """Returns the location and a message for each mistake that pydantic found.
 
     A message names the key, what is wrong with its value and what is allowed.
-    `document` is the value that was validated, and `also_allowed` has keys that are
+    `known` has the locations in the document, and `also_allowed` the keys that are
     allowed at the top level besides the model's fields.
     """
     mistakes = []
     for problem in error.errors():
-        location = tuple(part for part in problem["loc"])
-        kind, message, value = problem["type"], problem["msg"], problem["input"]
+        location, kind, message, value = problem["loc"], problem["type"], problem["msg"], problem["input"]
         key = ".".join(map(str, location))
         if kind == "extra_forbidden":
             allowed = [*_list_keys_at(model, location[:-1]), *(also_allowed if len(location) == 1 else ())]
@@ -135,68 +127,44 @@ def explain(
             mistakes.append((location, text))
         else:
             reason = f"{message[0].lower()}{message[1:]}"
-            location = _without_types(location, document)
+            location = _select_known(location, known)
             key = ".".join(map(str, location))
             mistakes.append((location, f"{key}: {shorten(repr(value))} is not allowed: {reason}"))
-    # Of a value that may be of several types, the deepest problems are those of the one
-    # that was meant.
-    locations = [location for location, _ in mistakes]
-    return [
-        mistake
-        for mistake in mistakes
-        if not any(len(other) > len(mistake[0]) and other[: len(mistake[0])] == mistake[0] for other in locations)
-    ]
+    return mistakes
 
 
-def _without_types(location: Location, document: Any) -> Location:
-    """Returns a location without what pydantic adds to it: the types of a value.
+def _select_known(location: Location, known: Container[Location]) -> Location:
+    """Returns a location without the parts that are not in the document.
 
-    For a value that may be of several types, there is a problem for each, at a location
-    such as `("trainer", "label", "str")`.
+    These are missing keys and, for a value that may be of several types, the types, as
+    in `("trainer", "label", "str")`.
     """
-    value, parts = document, []
+    selected: Location = ()
     for part in location:
-        if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
-            value = value[part]
-            parts.append(part)
-    return tuple(parts)
+        selected = (*selected, part) if (*selected, part) in known else selected
+    return selected
 
 
 def _list_keys_at(model: type[BaseModel], location: Location) -> list[str]:
-    """Returns the keys allowed at a location; empty if it does not hold a model."""
-    annotation: Any = model
+    """Returns the keys allowed at a location; empty if it does not hold a model.
+
+    A key of a mapping or an index of a list stands for a model inside of it.
+    """
+    here: type[BaseModel] | None = model
     for part in location:
-        part_model = _get_model(annotation)
-        if part_model is None:
-            # For a key of a mapping or an index of a list, the type of the value is the
-            # annotation's last argument.
-            annotation = (typing.get_args(_without_none(annotation)) or (None,))[-1]
-        else:
-            annotation = fields_by_key(part_model)[part].annotation if part in fields_by_key(part_model) else None
-    model_there = _get_model(annotation)
-    return list(fields_by_key(model_there)) if model_there else []
+        fields = fields_by_key(here) if here else {}
+        here = _find_model(fields[part].annotation) if part in fields else here
+    return list(fields_by_key(here)) if here else []
 
 
-def _get_model(annotation: Any) -> type[BaseModel] | None:
-    """Returns the model in an annotation such as `Model` or `Model | None`."""
-    plain = _without_none(annotation)
-    return plain if isinstance(plain, type) and not typing.get_args(plain) and issubclass(plain, BaseModel) else None
-
-
-def _without_none(annotation: Any) -> Any:
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return next(part for part in typing.get_args(annotation) if part is not type(None))
-    return annotation
-
-
-def _find_line(location: Location, lines: Mapping[Location, int]) -> int:
-    """Returns the line of a location, or of the nearest mapping or list around it."""
-    while location and location not in lines:
-        location = location[:-1]
-    return lines.get(location, 1)
+def _find_model(annotation: Any) -> type[BaseModel] | None:
+    """Returns the model in an annotation such as `dict[str, Model]`, if any."""
+    parts = typing.get_args(annotation)
+    if parts:
+        return next(filter(None, map(_find_model, parts)), None)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def _format_argument(name: str, value: Scalar | None = None) -> str:
-    """Formats a `-p` argument for a message, shortened and on one line."""
-    text = shorten(name if value is None else f"{name}={value}")
-    return f"-p {text if text.isprintable() else ascii(text)}"
+    """Formats a `-p` argument for a message, shortened."""
+    return f"-p {shorten(name if value is None else f'{name}={value}')}"

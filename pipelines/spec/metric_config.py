@@ -28,10 +28,6 @@ def check_one_number(name: str, config: dict[str, Any]) -> None:
                 f" write one of them, or {leave_out}"
             )
     keys = [key for key in ONE_CLASS_OR_TOP_K if config.get(key) is not None]
-    for key in keys:
-        value = config[key]
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ValueError(f"metrics.{name}: config.{key}: {value!r} is not a whole number")
     if len(keys) > 1:
         raise ValueError(f"metrics.{name}: write top_k or class_id, not both, in config")
     if keys and name.startswith("ObjectDetection"):

@@ -27,7 +27,6 @@ from tfx_distribute.components.spec_model import Scalar, ScalarValue, SpecModel
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.beam import Beam
-from tfx_distribute.pipelines.spec.files import shorten
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.spec.targets import Targets
@@ -61,6 +60,10 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"  # of a pipeline
 
 LATEST_BLESSED = "latest_blessed"  # value of `trainer.base_model`
 
+# Settings that `-p name=value` can replace for one run, besides parameters,
+# hyperparameters and the base model -> their section.
+SECTION_PARAMETERS = {"span": "data", "stop_on_anomalies": "validation", "num_shards": "shards"}
+
 
 def _base_model(value: str, info: ValidationInfo) -> str:
     return value if value in ("", LATEST_BLESSED) else _input_path(value, info)
@@ -83,8 +86,6 @@ class Data(SpecModel):
     """
 
     SOURCES: ClassVar[tuple[str, ...]] = ("csv", "tfrecord", "parquet", "images", "example_gen")
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("span",)
 
     csv: InputPath | None = None
     """A CSV file with a header line, or a folder of such files. `package://NAME/PATH`
@@ -173,9 +174,6 @@ class Validate(SpecModel):
     schema, are only shown.
     """
 
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("stop_on_anomalies",)
-
     anomalies: dict[FeatureName, Literal["fail", "warn"]] = Field(default_factory=dict)
     """Name of a feature, or `"*"` for all others -> `fail`, if each of its anomalies
     stops a run, or `warn`, if none does. Drift and skew above a threshold stop a run in
@@ -206,9 +204,6 @@ class Transform(SpecModel):
 class Shards(SpecModel):
     """Sharder, which writes examples as shards for the training processes."""
 
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("num_shards",)
-
     num_shards: Annotated[int, BeforeValidator(lambda value: 0 if value == "auto" else value), Field(ge=0, le=100_000)] = 0
     """Number of shards of each split; a pipeline parameter. `auto` or 0 chooses a
     number that suits the training processes and the data."""
@@ -218,14 +213,6 @@ class Shards(SpecModel):
     Transform writes."""
     seed: int = Field(0, ge=0, lt=2**32)
     """Seed of the order of the examples in the shards."""
-
-
-# Pipeline parameters that are not the Trainer's -> their section of the file.
-SECTION_PARAMETERS = {
-    name: section
-    for section, model in (("data", Data), ("validation", Validate), ("shards", Shards))
-    for name in model.PARAMETERS
-}
 
 
 class BaseModelSpec(SpecModel):
@@ -272,8 +259,6 @@ class BaseModelSpec(SpecModel):
 class Train(SpecModel):
     """Label, pipeline parameters and hyperparameters of the training."""
 
-    # Settings that `-p name=value` can replace for one run.
-    PARAMETERS: ClassVar[tuple[str, ...]] = ("base_model",)
     NULLABLE: ClassVar[tuple[str, ...]] = ("label",)
 
     label: FeatureName | NamesByOutput | None = None
@@ -308,7 +293,7 @@ class Train(SpecModel):
     @field_validator("hparams")
     @classmethod
     def _check_names(cls, hparams: dict[str, Scalar]) -> dict[str, Scalar]:
-        taken = sorted(set(hparams) & {*Parameters.model_fields, *SECTION_PARAMETERS, *cls.PARAMETERS})
+        taken = sorted(set(hparams) & {*Parameters.model_fields, *SECTION_PARAMETERS, "base_model"})
         if taken:
             raise ValueError(f"{taken[0]!r} is a pipeline parameter; write it under trainer.parameters")
         return hparams
@@ -428,14 +413,10 @@ class Notify(SpecModel):
     @field_validator("urls")
     @classmethod
     def _name_of_a_variable(cls, urls: str) -> str:
-        if "://" in urls:
-            raise ValueError(
-                "is an address, whose password or token would be in the repository with this file; put it into an "
-                "environment variable, and write its name, such as NOTIFY_URLS"
-            )
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", urls):
             raise ValueError(
-                f"{shorten(repr(urls))} is not the name of an environment variable; write one, such as NOTIFY_URLS"
+                "is not the name of an environment variable, such as NOTIFY_URLS; addresses have passwords, so that "
+                "they belong there and not into this file"
             )
         return urls
 
@@ -483,16 +464,13 @@ class PipelineSpec(SpecModel):
     """Settings for each platform that the pipeline runs on."""
 
     @model_validator(mode="after")
-    def _can_be_tuned(self) -> "PipelineSpec":
-        if self.tune is None:
-            return self
-        search_lib.check(self.tune, self.trainer.hparams)
-        if "Tuner" in self.resources:
-            raise ValueError("resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead")
-        return self
-
-    @model_validator(mode="after")
-    def _has_examples_to_evaluate_on(self) -> "PipelineSpec":
+    def _sections_fit(self) -> "PipelineSpec":
+        if self.tune:
+            search_lib.check(self.tune, self.trainer.hparams)
+            if "Tuner" in self.resources:
+                raise ValueError(
+                    "resources.Tuner: trials train on the machines of the Trainer; write resources.Trainer instead"
+                )
         settings = {
             "tune.objective": self.tune and self.tune.objective.startswith("val_"),
             "validate.skew": self.validation.skew,
@@ -502,10 +480,8 @@ class PipelineSpec(SpecModel):
                 raise ValueError(
                     f"{setting}: needs a split 'eval', and data.splits has {', '.join(self.data.splits)}; write a split eval"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _base_model_fits(self) -> "PipelineSpec":
+        if self.evaluate:
+            self._check_evaluation(self.evaluate)
         return self._check_base_model()
 
     def _check_base_model(self) -> "PipelineSpec":
@@ -516,24 +492,20 @@ class PipelineSpec(SpecModel):
             )
         return self
 
-    @model_validator(mode="after")
-    def _can_be_evaluated(self) -> "PipelineSpec":
-        if self.evaluate is None:
-            return self
-        missing = [split for split in self.evaluate.splits if split not in self.data.splits]
+    def _check_evaluation(self, evaluate: Evaluate) -> None:
+        missing = [split for split in evaluate.splits if split not in self.data.splits]
         if missing:
             raise ValueError(f"evaluate: there is no split {missing[0]!r}; data.splits has {', '.join(self.data.splits)}")
-        if self.evaluate.label is None and self.trainer.label is None:
+        label = evaluate.label or self.trainer.label
+        if label is None:
             raise ValueError("evaluate: the name of the label is missing; write evaluate.label or trainer.label")
-        label = self.evaluate.label or self.trainer.label
         outputs = list(label) if isinstance(label, dict) else []
-        for name, metric in self.evaluate.metrics.items():
+        for name, metric in evaluate.metrics.items():
             output = metric.output_name
             if output not in (outputs if len(outputs) > 1 else [None, *outputs]):
                 problem = f"there is no label for the output {output!r}" if output else "no output_name"
                 remedy = f"write one of {', '.join(outputs)}" if outputs else "leave it out: label names no outputs"
                 raise ValueError(f"evaluate: metrics.{name}: {problem}; {remedy}")
-        return self
 
     @field_validator("module")
     @classmethod

@@ -46,10 +46,6 @@ class Module:
     data: tuple[Path, ...] = ()
     names: frozenset[str] = frozenset()
 
-    def function_path(self, name: str) -> str:
-        """Returns the dotted path of a function in the module."""
-        return f"{self.name}.{name}"
-
     def makes_labels(self) -> bool:
         """Returns True if the module may make labels of its own while it trains.
 
@@ -82,16 +78,18 @@ def find(spec: PipelineSpec) -> Module:
         if located is None:
             raise ConfigurationError(f"module: {name!r} is not installed; for a file, write its path with .py")
         file = located
-    names = _read_names(file)
+    if file.suffix != ".py":
+        raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
+    names = module_lib.top_level_names(file)
     train = module_lib.training_function(names, str(file))
     parameters = spec.trainer.parameters
     if train == "run_fn":
         strategy_table.check_run_fn(parameters.distribution)
-    if train == "run_fn" and spec.tune:
-        raise ConfigurationError(
-            "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner in a "
-            "pipeline in Python"
-        )
+        if spec.tune:
+            raise ConfigurationError(
+                "tune: the results of a run_fn have no metrics to compare; write build_model, or use TFX's own Tuner in a "
+                "pipeline in Python"
+            )
     arguments = [name for name in ("hparams", "custom_config") if getattr(spec.trainer, name)]
     ignored = function_settings.find_ignored(
         train, parameters.training_options, parameters.input_options, parameters.fault_tolerance, arguments
@@ -100,14 +98,16 @@ def find(spec: PipelineSpec) -> Module:
         raise ConfigurationError(f"trainer.{'' if name in arguments else 'parameters.'}{name}: {reason}")
     if train == "run_fn" and not parameters.train_steps:
         raise ConfigurationError("trainer.parameters.train_steps: is missing; a run_fn needs it to know how long to train")
-    if train == "build_model" and "label" not in spec.trainer.model_fields_set:
-        raise ConfigurationError(
-            "trainer.label: is missing; write the name of the feature that the model predicts, or null if it has none"
-        )
     if train == "build_model":
+        if "label" not in spec.trainer.model_fields_set:
+            raise ConfigurationError(
+                "trainer.label: is missing; write the name of the feature that the model predicts, or null if it has none"
+            )
         labels.check(spec.trainer.label, spec.trainer.example_weight, parameters.class_weight)
-    if train == "build_model" and not (parameters.train_steps or parameters.epochs):
-        raise ConfigurationError("trainer.parameters: the length of the training is missing; write train_steps or epochs")
+        if not (parameters.train_steps or parameters.epochs):
+            raise ConfigurationError(
+                "trainer.parameters: the length of the training is missing; write train_steps or epochs"
+            )
     if not spec.trainer.base_model.path and spec.trainer.base_model != BaseModelSpec():
         raise ConfigurationError("trainer.base_model: the path is missing; write it, or give -p base_model=PATH")
     if spec.tune:
@@ -125,18 +125,6 @@ def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
     # Not Path.expanduser(), which fails without such a home folder: the code that uses
     # the path reports that.
     return tuple(Path(os.path.expanduser(path)) for path in paths if path and "://" not in path)
-
-
-def _read_names(file: Path) -> module_lib.TopLevelNames:
-    """Returns the names that a module defines."""
-    if file.suffix != ".py":
-        raise ConfigurationError(f"module: {file} is not Python source; write a module with a .py file")
-    try:
-        return module_lib.top_level_names(file)
-    except ConfigurationError:
-        raise
-    except (ValueError, RecursionError, MemoryError) as error:  # from NUL bytes and from deep nesting
-        raise ConfigurationError(f"module: {file} is not Python source: {error}") from error
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Writes the texts of a new project's files."""
 
-import csv
 import json
 import math
 import re
@@ -37,10 +36,8 @@ def render(model: FirstModel, **settings: Any) -> dict[str, str]:
     )
     environment.filters.update(literal=_literal, yaml=_yaml)
     environment.globals["assign"] = _assign
-    kinds = {kind: getattr(model, kind) for kind in ("numbers", "categories", "texts")}
     settings |= {
         "model": model,
-        "names": {kind: [_literal(column.name) for column in columns] for kind, columns in kinds.items()},
         "with_gaps": next((column.name for column in model.inputs if column.has_gaps), None),
         "row": _choose_row(model),
         **_describe_label(model),
@@ -53,12 +50,9 @@ def write_sample(file: Path) -> Path:
     """Writes scikit-learn's irises as a CSV file, and returns its path."""
     from sklearn.datasets import load_iris
 
-    irises = load_iris()
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["sepal_length_cm", "sepal_width_cm", "petal_length_cm", "petal_width_cm", "species"])
-        species = irises.target_names[irises.target]
-        writer.writerows([*numbers, name] for numbers, name in zip(irises.data.tolist(), species, strict=True))
+    irises = load_iris(as_frame=True)
+    numbers = irises.data.set_axis(["sepal_length_cm", "sepal_width_cm", "petal_length_cm", "petal_width_cm"], axis=1)
+    numbers.assign(species=irises.target_names[irises.target]).to_csv(file, index=False)
     return file
 
 
@@ -86,7 +80,7 @@ def _describe_label(model: FirstModel) -> dict[str, Any]:
     return {
         "mean": round(statistics.fmean(values), digits),
         "deviation": round(deviation, digits),
-        "error": round(error, 2 - math.floor(math.log10(error))),
+        "error": float(f"{error:.3g}"),
     }
 
 

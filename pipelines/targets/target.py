@@ -2,7 +2,7 @@
 
 To add a target, write a folder `targets/NAME/` with a `target.py`, a `settings.py`,
 whose class has `TARGET`, a `compiler.py` with `compile_pipeline` and a `machines.py`
-with `launcher_settings`, and add one line to `target_names.TARGETS` and one field to
+with `launcher_settings`, and add one line to `TARGETS` and one field to
 `spec.targets.Targets`. The choices of `--target` and the target's own command-line
 options follow from that.
 
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import click
 
-from tfx_distribute.pipelines import target_names
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -32,6 +31,12 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.remote_runs import RemoteRuns
     from tfx_distribute.pipelines.targets.settings import RemoteSettings
 
+# Name -> module and class, which is imported when it is asked for.
+TARGETS = {
+    "local": ("tfx_distribute.pipelines.targets.local.target", "LocalTarget"),
+    "kubeflow": ("tfx_distribute.pipelines.targets.kubeflow.target", "KubeflowTarget"),
+    "vertex": ("tfx_distribute.pipelines.targets.vertex.target", "VertexTarget"),
+}
 PLACEHOLDER_ID = "0123456789"  # stands for the fingerprint of a training
 
 SettingsT = TypeVar("SettingsT", bound="SpecModel")
@@ -89,7 +94,7 @@ class Target(abc.ABC, Generic[SettingsT]):
         replace settings of the pipeline file unless they are None.
 
     Attributes:
-      name: Name of the target: its key in `target_names.TARGETS` and under `targets` in
+      name: Name of the target: its key in `TARGETS` and under `targets` in
         a pipeline file.
       title: Name of the platform, for people.
       runs_here: True if steps run on this machine, and so see its files.
@@ -326,9 +331,18 @@ class RemoteTarget(Target[RemoteSettingsT]):
         return registry.make(settings).request(training)
 
 
+def get(name: str) -> type[Target[Any]]:
+    """Returns the class of a target, or raises a ConfigurationError."""
+    if name not in TARGETS:
+        raise ConfigurationError(f"target: there is no target {name!r}; choose one of {', '.join(TARGETS)}")
+    module, class_name = TARGETS[name]
+    target: type[Target[Any]] = getattr(importlib.import_module(module), class_name)
+    return target
+
+
 def get_remote(name: str) -> type[RemoteTarget[Any]]:
     """Returns the class of a target that pipelines are compiled for."""
-    target = target_names.get(name)
+    target = get(name)
     if not issubclass(target, RemoteTarget):
         choices = ", ".join(remote_targets())
         raise ConfigurationError(f"target: pipelines are not compiled for {name!r}; choose one of {choices}")
@@ -337,4 +351,4 @@ def get_remote(name: str) -> type[RemoteTarget[Any]]:
 
 def remote_targets() -> dict[str, type[RemoteTarget[Any]]]:
     """Returns the classes of the targets that pipelines are compiled for, by name."""
-    return {name: target for name in target_names.TARGETS if issubclass(target := target_names.get(name), RemoteTarget)}
+    return {name: target for name in TARGETS if issubclass(target := get(name), RemoteTarget)}

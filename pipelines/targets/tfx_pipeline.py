@@ -171,7 +171,7 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         nodes.append(imported.with_id("base-model"))
         base_model = imported.outputs["result"]
     training = {
-        module.train: module.function_path(module.train),
+        module.train: f"{module.name}.{module.train}",
         "module_fingerprint": module_fingerprint,
         "examples": sharder.outputs["sharded_examples"],
         "transform_graph": transform_graph,
@@ -267,7 +267,7 @@ def fingerprint_example_gen(component: base_node.BaseNode, module: str | None = 
 
 def _preprocessing(name: str, trainer: Train, module: Module) -> dict[str, Any]:
     """Returns the arguments of Transform that say what it applies."""
-    function = module.function_path(name)
+    function = f"{module.name}.{name}"
     if module.makes_labels():
         return {"preprocessing_fn": function}
     checked = f"{checked_transform.__name__}.{checked_transform.preprocessing_fn.__name__}"

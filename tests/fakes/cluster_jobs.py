@@ -13,8 +13,8 @@ from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLa
 from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.pipelines.spec.machines import MachineSpec
+from tfx_distribute.pipelines.targets.kubeflow.machines import make_pod_template
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
-from tfx_distribute.pipelines.targets.kubeflow.training import make_pod_template
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
 JOB = "/shared/training/job.json"

@@ -31,7 +31,7 @@ _TFX = (
     "tfx_distribute.components.tuner.executor",
     "tfx_distribute.pipelines.cli.console",
     "tfx_distribute.pipelines.cli.main",
-    "tfx_distribute.pipelines.cli.node_errors",
+    "tfx_distribute.pipelines.cli.shown_run",
     "tfx_distribute.pipelines.targets.local.runner",
 )
 

@@ -109,5 +109,5 @@ def run_paths(spec: PipelineSpec, root: str | None = None) -> RunPaths:
 def _resolve(setting: str, path: str) -> Path:
     try:
         return files.resolve(path)
-    except files.FileError as error:
+    except ConfigurationError as error:
         raise ConfigurationError(f"{setting}: {error}") from error

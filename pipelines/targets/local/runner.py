@@ -201,7 +201,7 @@ def _ready(
         patches.install()
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
-        module_lib.load(UserModule(module.function_path(module.train)))
+        module_lib.load(UserModule(f"{module.name}.{module.train}"))
         yield
 
 

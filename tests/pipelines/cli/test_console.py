@@ -1,6 +1,5 @@
 import io
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tfx_distribute.components.report.data import Artifact, Cell, Evaluation, Slice
-from tfx_distribute.components.tuner.trials import SearchResult, Trial
 from tfx_distribute.pipelines.cli import console
 from tfx_distribute.pipelines.targets.local import results, runs
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
+WORKER, SERVER = ClusterTask("worker", 0), ClusterTask("ps", 0)
 TRAINING = {"strategy": "mirrored", "num_replicas": 2, "global_batch_size": 64, "train_steps": 440}
 
 
@@ -73,12 +72,11 @@ def test_lines_without_a_terminal_become_rare(capsys, monkeypatch):
 
 
 def test_lines_show_each_process(capsys):
-    worker = ClusterTask("worker", 0)
     with console.RunView(console.Console()) as view:
         view.on_node("Trainer")
-        for task in (CHIEF_TASK, worker):
+        for task in (CHIEF_TASK, WORKER):
             view.training_progressed(task, Progress("start"))
-        view.training_progressed(worker, Progress("train", 3, 460))
+        view.training_progressed(WORKER, Progress("train", 3, 460))
         view.training_progressed(CHIEF_TASK, Progress("train", 4, 460))
     assert capsys.readouterr().out == "    step 4/460  chief: 4 worker 0: 3\n"
 
@@ -131,7 +129,7 @@ NOISE = """
 import os, sys
 from pathlib import Path
 from tfx_distribute.pipelines.cli.console import redirect_output
-with redirect_output(Path(sys.argv[1]), sys.argv[2] == "verbose") as shown:
+with redirect_output(Path(sys.argv[1])) as shown:
     print("python noise")
     os.write(2, b"c++ noise\\n")
     shown.print("for people")
@@ -148,20 +146,10 @@ def test_warnings_of_this_package_are_shown_and_others_are_not(capsys):
 
 
 def test_noise_goes_to_the_log(tmp_path):
-    for mode, seen in (("quiet", "for people\nafterwards\n"), ("verbose", "python noise")):
-        log = tmp_path / f"{mode}.log"
-        done = subprocess.run(
-            [sys.executable, "-c", NOISE, log, mode],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=60,
-            check=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        assert sorted(log.read_text().splitlines()) == ["c++ noise", "python noise"]
-        assert seen in done.stdout
-        assert ("c++ noise" in done.stdout) == (mode == "verbose")
+    words = [sys.executable, "-c", NOISE, tmp_path / "log"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=True)
+    assert sorted((tmp_path / "log").read_text().splitlines()) == ["c++ noise", "python noise"]
+    assert done.stdout == "for people\nafterwards\n"
 
 
 NOTEBOOK = """
@@ -200,15 +188,59 @@ def test_noise_of_a_notebook_goes_to_the_log(tmp_path, mode, seen):
 def test_a_run_goes_on_when_its_output_cannot_be_written(tmp_path):
     words = [sys.executable, "-c", NOISE.replace('print("afterwards")', 'os.write(2, b"afterwards")'), tmp_path / "log"]
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*words, "verbose"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"afterwards")
     assert sorted((tmp_path / "log").read_text().splitlines()) == ["c++ noise", "python noise"]
 
 
-def test_a_long_search_is_cut():
-    found = [Trial(str(number), "COMPLETED", {"rate": 0.5}, score=number, step=9) for number in range(25)]
-    lines = str(console.format_trials(SearchResult("val_loss", "min", found))).splitlines()
-    assert lines[0].split() == ["trial", "val_loss", "steps", "rate"]
-    assert lines[20].split() == ["19", "19", "9", "0.5"]
-    assert lines[21:] == ["and 5 more"]
-    assert len(str(console.format_trials(SearchResult("val_loss", "min", found[:20]))).splitlines()) == 21
+@pytest.mark.parametrize(
+    ("tasks", "line"),
+    [
+        (
+            {CHIEF_TASK: Progress("train", 30, 440, 1234.5, 1, 64, {"loss": 0.25, "accuracy": 0.5})},
+            "step 30/440  loss 0.2500  1,234 examples/s",
+        ),
+        (
+            {CHIEF_TASK: Progress("train", 30, 440, 1000.0), WORKER: Progress("train", 28, 440, 1500.0)},
+            "step 30/440  2,500 examples/s  chief: 30 worker 0: 28",
+        ),
+        ({CHIEF_TASK: Progress("train", 30, 440), SERVER: Progress("serve")}, "step 30/440  chief: 30 ps 0: serves"),
+        ({CHIEF_TASK: Progress("start"), WORKER: Progress("start")}, "starting chief, worker 0"),
+        ({CHIEF_TASK: Progress("export", 440, 440)}, "writing the model"),
+    ],
+)
+def test_lines_of_a_training(tasks, line):
+    assert console.format_training_line(tasks) == line
+
+
+def test_line_names_the_slowest_process():
+    seconds = {
+        CHIEF_TASK: {"compute": 5.0, "wait_for_peers": 5.0},
+        WORKER: {"compute": 5.0, "input": 5.0},
+    }
+    tasks = {task: Progress("train", 9, 9, seconds=spent) for task, spent in seconds.items()}
+    assert (
+        console.format_training_line(tasks, left=125.0)
+        == "step 9/9  2 min left  chief: 9 worker 0: 9  slowest: worker 0 (input)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (99, "99 s"), (101, "2 min"), (7100, "118 min"), (11_100, "3 h 05 min")]
+)
+def test_durations(seconds, text):
+    assert console.format_seconds(seconds) == text
+
+
+def test_time_left_counts_from_the_first_step():
+    left = console.TimeLeft()
+
+    def add(now, step, phase="train", metrics=None):
+        return left.add(now, Progress(phase, step, 100, metrics=metrics))
+
+    assert add(0.0, 0) is None
+    assert add(60.0, 1, metrics={"loss": 1.0}) is None, "the first step took a minute to trace"
+    assert add(70.0, 11, metrics={"loss": 1.0}) == 89.0
+    assert add(75.0, 11, "start") is None, "another try"
+    assert add(90.0, 11, metrics={"loss": 1.0}) is None
+    assert add(91.0, 21, metrics={"loss": 1.0}) == pytest.approx(7.9)

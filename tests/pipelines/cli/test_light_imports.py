@@ -28,47 +28,41 @@ def imported(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def run_command(*arguments: str) -> str:
-    return (
+def run_commands(*commands: str) -> set[str]:
+    """Returns the modules that are imported when commands run one after the other."""
+    return imported(
         "from tfx_distribute.pipelines.cli.main import main\n"
-        f"try:\n    main({list(arguments)!r})\nexcept SystemExit as end:\n    assert end.code in (0, None), end.code"
+        f"for command in {commands!r}:\n"
+        "    try:\n        main(command.split())\n"
+        "    except SystemExit as end:\n        assert end.code in (0, None), (command, end.code)"
     )
 
 
+def test_help_is_light():
+    commands = ("", "run", "init", "report", "runs", "runs list", "notify", "schema", "compare", "compile", "submit")
+    modules = run_commands(*(f"{command} --help" for command in commands))
+    assert not modules & {*HEAVY, "pydantic"}, "help needs no models"
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    "command",
     [
-        ("--help",),
-        ("run", "--help"),
-        ("init", "--help"),
-        ("report", "--help"),
-        ("runs", "--help"),
-        ("runs", "list", "--help"),
-        ("json-schema",),
-        ("notify", "--help"),
-        ("schema", "--help"),
-        ("validate", "examples/digits/pipeline.yaml"),
-        ("validate", "examples/digits/kubeflow.yaml", "--target", "kubeflow"),
-        ("validate", "examples/digits/vertex.yaml", "--target", "vertex"),
-        ("plan", "examples/taxi/pipeline.yaml"),
-        ("compare", "--help"),
-        ("plan", "examples/digits/vertex.yaml", "--target", "vertex"),
-        ("compile", "--help"),
-        ("submit", "--help"),
+        "json-schema",
+        "validate examples/digits/pipeline.yaml",
+        "validate examples/digits/kubeflow.yaml --target kubeflow",
+        "plan examples/taxi/pipeline.yaml",
+        "plan examples/digits/vertex.yaml --target vertex",
     ],
 )
-def test_light_commands(arguments, request, monkeypatch):
+def test_light_commands(command, request, monkeypatch):
     monkeypatch.chdir(request.config.rootpath)
-    modules = imported(run_command(*arguments))
-    assert not [name for name in HEAVY if name in modules]
-    if "--help" in arguments:
-        assert "pydantic" not in modules, "help needs no models"
+    assert not run_commands(command) & {*HEAVY}
 
 
 def test_a_project_is_made_without_tensorflow(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    modules = imported(run_command("init", "iris"))
-    assert not modules & {*HEAVY} - {"numpy", "pandas"}, "newer versions of pyarrow import pandas"
+    modules = run_commands("init iris")
+    assert not modules & {*HEAVY} - {"numpy", "pandas"}, "scikit-learn and newer versions of pyarrow import pandas"
 
 
 def test_training_processes_import_no_tfx():
@@ -117,28 +111,20 @@ def test_floors_import_downwards_only(request):
                     )
 
 
-def test_parquet_is_validated_without_tensorflow(tmp_path):
+def test_parquet_needs_no_tensorflow(tmp_path, monkeypatch):
     """Only pyarrow, with numpy, is loaded to read the columns."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    parquet.write_table(pa.table({"y": [1]}), tmp_path / "data.parquet")
-    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
-    (tmp_path / "pipeline.yaml").write_text(
-        "name: mine\nmodule: model.py\ndata: {parquet: data.parquet}\ntrainer: {label: y, parameters: {epochs: 1}}\n"
-    )
-    modules = imported(run_command("validate", str(tmp_path / "pipeline.yaml")))
-    assert "pyarrow" in modules
-    assert not modules & {*HEAVY, "tfx_bsl"} - {"numpy"}
-
-
-def test_a_first_model_for_parquet_needs_no_tensorflow(tmp_path, monkeypatch):
     import pyarrow as pa
     from pyarrow import parquet
 
     monkeypatch.chdir(tmp_path)
     parquet.write_table(pa.table({"x": [1.5, 2.5] * 4, "y": ["a", "b"] * 4}), "data.parquet")
-    modules = imported(run_command("init", "mine", "--from", "data.parquet", "--label", "y"))
+    (tmp_path / "model.py").write_text("def build_model(context): ...\n")
+    (tmp_path / "pipeline.yaml").write_text(
+        "name: mine\nmodule: model.py\ndata: {parquet: data.parquet}\ntrainer: {label: y, parameters: {epochs: 1}}\n"
+    )
+    modules = run_commands("validate pipeline.yaml")
     assert "pyarrow" in modules
+    assert not modules & {*HEAVY, "tfx_bsl"} - {"numpy"}
     # pyarrow loads pandas, where it is installed, to convert values.
+    modules = run_commands("init mine --from data.parquet --label y")
     assert not modules & {*HEAVY, "tfx_bsl"} - {"numpy", "pandas"}

@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import re
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner, Result
 
-from tfx_distribute.components.report.data import Artifact, Cell, Evaluation, Node, Slice
+from tfx_distribute.components.report.data import Artifact, Cell, Evaluation, Slice
 from tfx_distribute.pipelines.cli import runs
 from tfx_distribute.pipelines.cli.main import main
 from tfx_distribute.pipelines.targets.local import results
@@ -41,15 +40,14 @@ def run(tmp_path, monkeypatch) -> Run:
         ("runs", "show"),
         ("runs", "logs", "20260131"),
         ("runs", "compare", "a", "b"),
+        ("schema", "show"),
     ],
 )
 def test_without_runs(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = command(*arguments)
-    assert (done.exit_code, done.output) == (
-        2,
-        "Error: --root: there are no runs in runs/; write the folder that `run` wrote to\n",
-    )
+    message = "Error: --root: there are no runs in runs/; write the folder that `run` wrote to\n"
+    assert (done.exit_code, done.output) == (2, message)
 
 
 def test_list_and_logs(run, monkeypatch):
@@ -68,13 +66,12 @@ def test_list_and_logs(run, monkeypatch):
     assert unknown.output == (f"Error: --process: {run.id} has no log of '../../secret'; it has those of trial-1/chief-0\n")
 
 
-def finish(run, monkeypatch, state="complete", **blessing) -> Run:
+def finish(run, monkeypatch, state="complete", **blessing) -> None:
     """Makes the run one whose Evaluator has written a blessing; commands find it."""
     artifact = Artifact("Evaluator", "blessing", "ModelBlessing", 1, "/gone", properties=blessing)
     made = dataclasses.replace(run, state=state, artifacts=(artifact,))
     monkeypatch.setattr(runs, "list_local", lambda root, limit: [made])
     monkeypatch.setattr(runs, "find_local", lambda root, name: made)
-    return made
 
 
 @pytest.mark.parametrize(
@@ -118,42 +115,18 @@ def test_show_has_the_verdict(run, monkeypatch):
     assert document["thresholds"]["Loss"] == "<= 0.6"
 
 
-def test_show_of_a_blessed_model_whose_files_are_gone(run, monkeypatch):
-    finish(run, monkeypatch, blessed=1)
-    shown = command("runs", "show").output
-    assert re.search(r"^blessed +yes$", shown, re.MULTILINE), shown
-    assert "baseline" not in shown
-
-
 def test_one_message_for_what_cannot_be_done(run):
     for arguments, message in (
-        (("runs", "compare", "one"), "RUN: one run cannot be compared; write two or more"),
-        (("runs", "compare", "one", "two"), f"RUN: one and two are the same run, {run.id}; write another"),
-        (("runs", "tensorboard"), f"RUN: {run.id} has no TensorBoard logs; no Trainer ran, or they were deleted"),
+        (("runs", "tensorboard"), f"RUN: {run.id} has no TensorBoard logs; no Trainer finished, or they were deleted"),
         (("runs", "list", "--host", "http://x"), "--host: goes with --target kubeflow, not with --target local"),
     ):
         done = command(*arguments)
         assert (done.exit_code, done.output) == (2, f"Error: {message}\n")
 
 
-def test_tensorboard_of_a_run_whose_trainer_failed(run, monkeypatch):
-    failed = dataclasses.replace(run, nodes=(Node("Trainer", "failed", 0.0),))
-    monkeypatch.setattr(runs, "find_local", lambda root, name: failed)
-    assert command("runs", "tensorboard").output == f"Error: RUN: {run.id} has no TensorBoard logs; Trainer failed\n"
-
-
-def test_report_that_cannot_be_written(run, tmp_path):
-    (tmp_path / "full").symlink_to("/dev/full")
-    for file, reason in (("/proc/x.html", "No such file or directory"), (str(tmp_path / "full"), "No space left on device")):
-        done = command("report", "-o", file)
-        assert (done.exit_code, done.output) == (
-            2,
-            f"Error: --output: cannot write {file}: {reason}; write another file with -o FILE\n",
-        )
-    (run.logs / "report.html").mkdir()
-    done = command("report")
-    assert done.exit_code == 2
-    assert done.output.startswith(f"Error: cannot write {run.logs / 'report.html'}: ")
+def test_report_that_cannot_be_written(run):
+    done = command("report", "-o", "/proc/x.html")
+    assert (done.exit_code, done.output) == (2, "Error: /proc/x.html: No such file or directory\n")
 
 
 def test_tensorboard_replaces_the_command(run, monkeypatch):

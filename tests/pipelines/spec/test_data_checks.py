@@ -104,7 +104,7 @@ def test_addresses_have_no_wildcards():
     [
         (b"feature { nme: 1 }", "schema.pbtxt is not a schema in text format"),
         (b"\xff", "schema.pbtxt: not a text file in UTF-8"),
-        (None, "schema.pbtxt: No such file or directory"),
+        (None, "schema.pbtxt does not exist; leave it out for the first run"),
     ],
 )
 def test_schema_that_cannot_be_read(project, content, message):

@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
+from tfx_distribute.pipelines.spec import yaml_text
 from tfx_distribute.pipelines.spec.loader import explain
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 
@@ -29,7 +31,8 @@ def test_what_kubernetes_would_refuse_later(changes: dict[str, Any], message: st
     document = TARGET | changes
     with pytest.raises(ValidationError) as raised:
         KubeflowSettings(**document)
-    ((_, text),) = explain(raised.value, KubeflowSettings, document)
+    _, lines = yaml_text.parse(yaml.safe_dump(document))
+    ((_, text),) = explain(raised.value, KubeflowSettings, lines)
     assert message in text
 
 

@@ -8,9 +8,9 @@ import yaml
 from click.testing import CliRunner
 
 from tfx_distribute.components import Search, ValueRange
+from tfx_distribute.pipelines import run_plan as plan_lib
 from tfx_distribute.pipelines.cli.main import main
-from tfx_distribute.pipelines.plan import run_plan as plan_lib
-from tfx_distribute.pipelines.plan.text import as_text
+from tfx_distribute.pipelines.run_plan import as_text
 from tfx_distribute.pipelines.spec import user_module
 from tfx_distribute.pipelines.spec.pipeline import Data, Parameters, PipelineSpec, Shards, Train
 from tfx_distribute.pipelines.targets.local.target import LocalTarget
@@ -54,7 +54,6 @@ def test_the_whole_plan_of_two_workers(make):
     )
     assert "learn rate build_model's times 2\n" in as_text(plan)
     cluster = {"chief": ["127.0.0.1:PORT"], "worker": ["127.0.0.1:PORT"]}
-    command = "python -m tfx_distribute.trainer_module --job job.json"
     assert plan == plan_lib.RunPlan(
         pipeline="mine",
         strategy="multi_worker_mirrored",
@@ -62,8 +61,8 @@ def test_the_whole_plan_of_two_workers(make):
         summary=plan.summary,
         num_processes=2,
         roles=(
-            plan_lib.RolePlan("chief", 1, "trains", command, "the model, TensorBoard logs"),
-            plan_lib.RolePlan("worker", 1, "trains", command, "nothing"),
+            plan_lib.RolePlan("chief", 1, "trains", "the model, TensorBoard logs"),
+            plan_lib.RolePlan("worker", 1, "trains", "nothing"),
         ),
         tf_config=json.dumps({"cluster": cluster, "task": {"type": "ROLE", "index": "INDEX"}}),
         devices_per_process=1,
@@ -72,12 +71,7 @@ def test_the_whole_plan_of_two_workers(make):
         gradient_accumulation_steps=1,
         global_batch_size=60,
         learning_rate_factor=2.0,
-        data=plan_lib.DataPlan(
-            processes=2,
-            num_shards=16,
-            shards_per_process=8,
-            sharing=1,
-        ),
+        data=plan_lib.DataPlan(processes=2, num_shards=16, shards_per_process=8, sharing=1),
         steps_per_epoch=None,
         train_steps=None,
         hparams={"rate": 0.5},
@@ -90,10 +84,7 @@ def test_the_whole_plan_of_two_workers(make):
 @pytest.mark.parametrize(
     ("arguments", "warning"),
     [
-        (
-            {"strategy": "mirrored", "accelerator_type": "cpu"},
-            "one device: strategy mirrored has nothing to distribute over",
-        ),
+        ({"strategy": "mirrored", "accelerator_type": "cpu"}, "one device: strategy mirrored has nothing to distribute"),
         ({"splits": {"train": 1}}, "no split is called 'eval'"),
         ({"strategy": "tpu"}, "the TPU decides on the replicas"),
         ({"strategy": "parameter_server"}, "workers do not wait for each other"),
@@ -133,22 +124,10 @@ def test_mesh_and_accumulation(make):
     assert "3 times 10 per replica, global 60" in as_text(plan)
 
 
-def test_a_plain_run_has_no_warnings(make):
-    assert make().warnings == ()
-
-
 def test_for_people_and_for_programs(request):
     pipeline = str(request.config.rootpath / "examples" / "taxi" / "pipeline.yaml")
-    arguments = [
-        "plan",
-        pipeline,
-        "-p",
-        "strategy=multi_worker_mirrored",
-        "-p",
-        "num_workers=2",
-        "-p",
-        "accelerator_type=cpu",
-    ]
+    parameters = ("strategy=multi_worker_mirrored", "num_workers=2", "accelerator_type=cpu")
+    arguments = ["plan", pipeline, *(f"-p{parameter}" for parameter in parameters)]
     text = CliRunner().invoke(main, arguments)
     assert text.exit_code == 0
     assert "batch      64 per replica, global 128" in text.output
@@ -169,14 +148,12 @@ def test_what_the_machine_decides(make):
 
 
 def test_numbers_of_things(make):
+    assert make().warnings == ()
     assert "steps      90, 30 per epoch\n" in as_text(make(epochs=0, train_steps=90, steps_per_epoch=30))
     two = as_text(make(strategy="multi_worker_mirrored", num_workers=2, accelerator_type="cpu", num_shards=5))
     assert "processes  2 with 1 device each\n" in two
     assert "shared with 1 other" in two
     assert "processes  1 with 4 devices\n" in as_text(make(strategy="mirrored", accelerator_count=4))
-
-
-def test_run_fn_decides_on_its_batch(make):
     assert "batch      decided by the run_fn\n" in as_text(make(**RUN_FN))
 
 

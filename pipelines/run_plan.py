@@ -1,4 +1,4 @@
-"""Computes what a run would do: its processes, their TF_CONFIG, and the size of a step.
+"""Computes what a run would do, and formats it as text.
 
 Needs no TensorFlow. Values that only the machine that will train can tell are None;
 they are not guessed.
@@ -10,22 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfx_distribute.components.tuner.search import Search, trial_options
+import yaml
+
+from tfx_distribute.components.tuner.search import Search, ValueRange, trial_options
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.pipelines.spec.user_module import Module
 from tfx_distribute.pipelines.targets.target import Target
 from tfx_distribute.trainer_module.job import layout_rules, strategy_table
 from tfx_distribute.trainer_module.job import shard_plan as shards_lib
-from tfx_distribute.trainer_module.job.cluster import (
-    CHIEF,
-    WORKER,
-    Cluster,
-    ClusterTask,
-    is_server,
-    replicas_of_roles,
-)
-from tfx_distribute.trainer_module.job.strategy_info import AUTO, StrategyInfo
+from tfx_distribute.trainer_module.job.cluster import CHIEF, WORKER, Cluster, ClusterTask, is_server, replicas_of_roles
+from tfx_distribute.trainer_module.job.strategy_info import AUTO
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingOptions
+
+BY_MACHINE = "decided by the machine"
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,6 @@ class RolePlan:
     role: str
     num_processes: int
     does: str
-    command: str
     writes: str
 
 
@@ -118,7 +114,6 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any]) -> RunPla
     """Computes what a run of a pipeline would do on a target."""
     parameters = spec.trainer.parameters
     distribution = parameters.distribution
-    row = distribution.info
     devices = strategy_table.devices_per_process(distribution)
     if devices is None and distribution.strategy != "tpu":
         devices = target.count_devices()
@@ -134,7 +129,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any]) -> RunPla
         pipeline=spec.name,
         strategy=distribution.strategy,
         chosen_for=strategy_table.choose(distribution)[1] if parameters.strategy == AUTO else "",
-        summary=row.summary,
+        summary=distribution.info.summary,
         num_processes=sum(roles.values()),
         roles=tuple(_plan_role(distribution, role, count) for role, count in roles.items()),
         tf_config=_tf_config(roles) if sum(roles.values()) > 1 and not launches else None,
@@ -148,13 +143,13 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any]) -> RunPla
         steps_per_epoch=parameters.steps_per_epoch or None,
         train_steps=parameters.train_steps or None,
         hparams=dict(spec.trainer.hparams),
-        search=_search(spec.tune, parameters.training_options) if spec.tune else None,
+        search=_plan_search(spec.tune, parameters.training_options) if spec.tune else None,
         launches=launches,
-        warnings=(*_warnings(spec, distribution, row, data, devices), *target.find_warnings()),
+        warnings=(*_warnings(spec, distribution, data, devices), *target.find_warnings()),
     )
 
 
-def _search(search: Search, options: TrainingOptions) -> Search:
+def _plan_search(search: Search, options: TrainingOptions) -> Search:
     options = trial_options(search, options)
     changes = {"direction": search.goal, "epochs": options.epochs, "train_steps": options.train_steps}
     return search.model_copy(update=changes)
@@ -179,20 +174,16 @@ def _learning_rate_factor(options: TrainingOptions, replicas: int | None) -> flo
 
 
 def _plan_role(distribution: Distribution, role: str, num_processes: int) -> RolePlan:
+    if is_server(distribution, ClusterTask(role, 0)):
+        does = "trains, whenever it is free" if role == WORKER else "holds variables"
+    else:
+        does = "coordinates: gives steps to workers" if distribution.info.parameter_servers else "trains"
     return RolePlan(
         role=role,
         num_processes=num_processes,
-        does=_part(distribution, ClusterTask(role, 0)),
-        command="python -m tfx_distribute.trainer_module --job job.json",
+        does=does,
         writes="the model, TensorBoard logs" if role == CHIEF else "nothing",
     )
-
-
-def _part(distribution: Distribution, task: ClusterTask) -> str:
-    if not is_server(distribution, task):
-        asynchronous = distribution.info.parameter_servers
-        return "coordinates: gives steps to workers" if asynchronous else "trains"
-    return "trains, whenever it is free" if task.role == WORKER else "holds variables"
 
 
 def _tf_config(roles: Mapping[str, int]) -> str:
@@ -209,15 +200,9 @@ def _data(num_shards: int, processes: int) -> DataPlan:
     return DataPlan(processes, num_shards, share.shards, share.sharing)
 
 
-def _warnings(
-    spec: PipelineSpec,
-    distribution: Distribution,
-    row: StrategyInfo,
-    data: DataPlan | None,
-    devices: int | None,
-) -> list[str]:
+def _warnings(spec: PipelineSpec, distribution: Distribution, data: DataPlan | None, devices: int | None) -> list[str]:
     warnings = []
-    is_run_fn = data is None
+    row, is_run_fn = distribution.info, data is None
     if devices is None:
         warnings.append("the TPU decides on the replicas, one a core, and on the global batch")
     if (devices or 0) * strategy_table.readers(distribution) == 1 and row.all_devices:
@@ -236,7 +221,102 @@ def _warnings(
         )
     if data and row.fixed_batches:
         warnings.append(f"all batches have the same size ({row.fixed_batches}): an epoch may end off the last example")
-
     if "eval" not in spec.data.splits and not is_run_fn:
         warnings.append("no split is called 'eval': nothing is evaluated while training")
     return warnings
+
+
+def as_text(plan: RunPlan) -> str:
+    """Formats a plan: one step, then each role, warnings, and the job it launches."""
+    rows = [
+        ("pipeline", plan.pipeline),
+        ("strategy", f"{plan.strategy}{f', chosen for {plan.chosen_for}' if plan.chosen_for else ''} ({plan.summary})"),
+        ("processes", _processes(plan)),
+        ("replicas", _value_or(plan.num_replicas, BY_MACHINE)),
+        ("batch", _batch(plan)),
+        ("steps", _steps(plan)),
+    ]
+    if plan.data:
+        rows.append(("shards", _shards(plan.data)))
+    if plan.learning_rate_factor != 1:
+        rows.append(("learn rate", _learning_rate(plan)))
+    if plan.hparams:
+        rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
+    if plan.search:
+        rows += [("search", _search(plan.search)), ("space", _space(plan.search))]
+    lines = [f"{name:<11}{value}" for name, value in rows]
+    for role in plan.roles:
+        count = f" ({role.num_processes} processes)" if role.num_processes > 1 else ""
+        lines += ["", f"{role.role}{count}: {role.does}"]
+        lines += ["  runs       python -m tfx_distribute.trainer_module --job job.json", f"  writes     {role.writes}"]
+    if plan.tf_config:
+        lines += ["", f"TF_CONFIG  {plan.tf_config}"]
+    if plan.warnings:
+        lines += ["", *(f"warning: {warning}" for warning in plan.warnings)]
+    if plan.launches:
+        lines += ["", "They run as:", yaml.safe_dump(plan.launches, sort_keys=False).rstrip()]
+    return "\n".join(lines)
+
+
+def _processes(plan: RunPlan) -> str:
+    each = " each" if plan.num_processes > 1 else ""
+    if plan.devices_per_process is None:
+        return f"{plan.num_processes}, devices{each and ' of each'} {BY_MACHINE}"
+    return f"{plan.num_processes} with {_count(plan.devices_per_process, 'device')}{each}"
+
+
+def _batch(plan: RunPlan) -> str:
+    if plan.data is None:
+        return "decided by the run_fn"
+    times = plan.gradient_accumulation_steps
+    replica_batch = f"{times} times {plan.per_replica_batch_size}" if times > 1 else str(plan.per_replica_batch_size)
+    return f"{replica_batch} per replica, global {_value_or(plan.global_batch_size, BY_MACHINE)}"
+
+
+def _learning_rate(plan: RunPlan) -> str:
+    return f"build_model's times {_value_or(plan.learning_rate_factor, f'a factor {BY_MACHINE}')}"
+
+
+def _search(search: Search) -> str:
+    length = _count(search.epochs, "epoch") if search.epochs else _count(search.train_steps, "step")
+    at_once = f", {search.num_parallel_trials} at a time" if search.num_parallel_trials > 1 else ""
+    extreme = "largest" if search.goal == "max" else "smallest"
+    trials = f"{_count(search.max_trials, 'trial')} ({search.oracle}) of {length}"
+    if search.oracle == "hyperband":
+        trials = f"hyperband, trials of at most {length}"
+    return f"{trials}{at_once}, for the {extreme} {search.objective}; then the training with the best values"
+
+
+def _space(search: Search) -> str:
+    return ", ".join(f"{name}={_values(values)}" for name, values in search.space.items())
+
+
+def _values(values: ValueRange) -> str:
+    if values.values:
+        return "|".join(map(str, values.values))
+    step = f" step {values.step:g}" if values.step else ""
+    sampling = f" {values.sampling}" if values.sampling != "linear" else ""
+    return f"{values.min:g}..{values.max:g}{step}{sampling}"
+
+
+def _steps(plan: RunPlan) -> str:
+    if plan.train_steps is None:
+        return "known when the data has been read"
+    return f"{plan.train_steps}{f', {plan.steps_per_epoch} per epoch' if plan.steps_per_epoch else ''}"
+
+
+def _shards(data: DataPlan) -> str:
+    if data.num_shards is None:
+        return f"as many as suit the data and {_count(data.processes, 'process', 'processes')}"
+    shared = f", shared with {_count(data.sharing - 1, 'other')}" if data.sharing and data.sharing > 1 else " of its own"
+    return f"{data.num_shards}, {data.shards_per_process} per process{shared}"
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _value_or(value: float | None, otherwise: str) -> str:
+    if value is None:
+        return otherwise
+    return str(value) if isinstance(value, int) else f"{value:g}"

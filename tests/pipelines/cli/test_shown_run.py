@@ -5,7 +5,7 @@ import apache_beam as beam
 import pytest
 from beam_arguments import IN_MEMORY, TWO_PROCESSES
 
-from tfx_distribute.pipelines.cli.node_errors import explain
+from tfx_distribute.pipelines.cli.shown_run import explain
 from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 
 HERE = Path(__file__).parent

@@ -1,1 +1,0 @@
-"""Shows what a run would do, without starting anything."""

@@ -21,7 +21,7 @@ from tfx_distribute.components.beam import parts
 from tfx_distribute.components.sharder import beam_pipeline
 from tfx_distribute.trainer_module.data import python_operations, shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.serving import requests
+from tfx_distribute.trainer_module.serving import asking
 
 SHARDED_EXAMPLES = "sharded_examples"
 
@@ -75,7 +75,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
     """Copies a few examples as they are read, to ask the exported model later."""
     files = dict(zip(options.splits, options.files, strict=True))
-    examples = requests.read_examples(files.get("eval", options.files[-1]))
+    examples = asking.read_examples(files.get("eval", options.files[-1]))
     with tf.io.TFRecordWriter(os.path.join(options.output, shard_manifest.RAW_EXAMPLES)) as writer:
         for example in examples:
             writer.write(example)

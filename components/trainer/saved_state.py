@@ -7,7 +7,7 @@ from tfx.dsl.io import fileio
 
 from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.trainer_module.job.training_job import Outputs
-from tfx_distribute.trainer_module.state import ownership, saved_step
+from tfx_distribute.trainer_module.state import saved_step, state_folder
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 
 
@@ -26,7 +26,7 @@ def owned(outputs: Outputs) -> Iterator[None]:
         "another checkpoint_dir"
     )
     with locks.exclusive(folder, "the saved training state", advice):
-        storage.call(folder, lambda: ownership.take(folder, outputs.result_file))
+        storage.call(folder, lambda: state_folder.take(folder, outputs.result_file))
         yield
         if fileio.exists(outputs.serving_model_dir):
             # First what makes the other files count, as this may be interrupted.

@@ -1,5 +1,6 @@
 """Asks an exported model, and checks its answers."""
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -8,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
-from tfx_distribute.trainer_module.serving import requests as requests_lib
-from tfx_distribute.trainer_module.serving.requests import Request
 
 SIGNATURE = "serving_default"
+MAX_EXAMPLES = 16
+MAX_BYTES = 4 << 20
 # Where TensorFlow Serving looks for requests to send before it takes any others.
 # Source: https://www.tensorflow.org/tfx/serving/saved_model_warmup
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
@@ -42,12 +44,56 @@ class Questions:
     optional: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Request:
+    """One request.
+
+    Attributes:
+      name: Description for messages.
+      examples: Serialized tf.Examples.
+      row: The example of the first request that it consists of; None if it is changed.
+    """
+
+    name: str
+    examples: tuple[bytes, ...]
+    row: int | None = None
+
+
+def read_examples(files: Sequence[str], count: int = MAX_EXAMPLES) -> list[bytes]:
+    """Returns the first examples of files: `count`, and not many bytes."""
+    examples: list[bytes] = []
+    for record in itertools.chain.from_iterable(map(tfrecords.scan, files)):
+        is_enough = len(examples) == count or sum(map(len, examples)) > MAX_BYTES
+        if is_enough or not isinstance(record, bytes):
+            break
+        examples.append(record)
+    return examples
+
+
+def make_requests(examples: Sequence[bytes], without: Sequence[str], optional: Sequence[str]) -> list[Request]:
+    """Makes requests: all examples, each alone, and one without each optional feature.
+
+    `without` and `optional` are as in `Questions`.
+    """
+    stripped = [_without(example, without) for example in examples]
+    alone = [Request(f"example {row} alone", (example,), row) for row, example in enumerate(stripped)]
+    lacking = [Request(f"an example without {name}", (_without(stripped[0], [name]),)) for name in optional]
+    return [Request("all examples together", tuple(stripped)), *alone, *lacking]
+
+
+def _without(serialized: bytes, names: Sequence[str]) -> bytes:
+    example = tf.train.Example.FromString(serialized)
+    for name in names:
+        example.features.feature.pop(name, None)
+    return example.SerializeToString()
+
+
 def ask(questions: Questions) -> str:
     """Asks a model, and keeps the requests with it for TensorFlow Serving.
 
     Returns why the model could not be asked; empty if it was.
     """
-    examples = requests_lib.read_examples(questions.examples)
+    examples = read_examples(questions.examples)
     if not examples:
         return f"there are no examples in {', '.join(questions.examples)}"
     try:
@@ -63,10 +109,10 @@ def ask(questions: Questions) -> str:
     if [(spec.dtype, spec.shape.rank) for spec in inputs.values()] not in ([(tf.string, 1)], [(tf.string, None)]):
         return f"{SIGNATURE} takes {', '.join(sorted(inputs))}, and not serialized examples alone"
     (name,) = inputs
-    requests = requests_lib.make(examples, questions.without, questions.optional)
+    requests = make_requests(examples, questions.without, questions.optional)
     answers = [_answer(signature, name, request) for request in requests]
     again = _answer(signature, name, requests[0])
-    if _is_same(answers[0], again):  # else the model draws random numbers
+    if all(_is_close(values, again[name], SAME) for name, values in answers[0].items()):  # else it draws random numbers
         for request, answer in zip(requests, answers, strict=True):
             if request.row is not None:
                 _check_same(request, answer, {name: values[request.row :][:1] for name, values in answers[0].items()})
@@ -84,16 +130,13 @@ def _answer(signature: tf.types.experimental.ConcreteFunction, argument: str, re
         ) from error
     for name, values in answer.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
+            infinite = float(values[~np.isfinite(values)][0])
             raise ConfigurationError(
-                f"module: the exported model answers {request.name} with {name}={_first_infinite(values)}; check the "
+                f"module: the exported model answers {request.name} with {name}={infinite}; check the "
                 "weights (a training that diverged) and operations such as log and division, or fill the gaps of the data "
                 "in preprocessing_fn"
             )
     return answer
-
-
-def _first_infinite(values: np.ndarray) -> float:
-    return float(values[~np.isfinite(values)][0])
 
 
 def _check_same(request: Request, alone: Answer, together: Answer) -> None:
@@ -106,10 +149,6 @@ def _check_same(request: Request, alone: Answer, together: Answer) -> None:
                 "pads each example to the longest of the request: write Input(..., ragged=True), or mask a padding that no "
                 "value has"
             )
-
-
-def _is_same(first: Answer, second: Answer) -> bool:
-    return all(_is_close(values, second[name], SAME) for name, values in first.items())
 
 
 def _is_close(first: np.ndarray, second: np.ndarray, tolerance: float = TOLERANCE) -> bool:

@@ -55,7 +55,7 @@ class Checkpoints:
       made_with: Settings that the state depends on besides the run's inputs, name ->
         value, readable by people. A state that was made with other settings is not
         used, but kept for a training with these.
-      owner: What this run is called as the owner of the folder; see `ownership`.
+      owner: What this run is called as the owner of the folder; see `state_folder`.
 
     Attributes:
       val_metrics: Metrics of the last evaluation, which the next save contains; `find`

@@ -10,8 +10,8 @@ from tfx_distribute.components.launchers import locks
 from tfx_distribute.components.trainer import saved_state
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import Outputs
-from tfx_distribute.trainer_module.state import ownership
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
+from tfx_distribute.trainer_module.state.state_folder import OWNER_FILE
 
 
 @pytest.fixture
@@ -28,8 +28,7 @@ def train(outputs):
 
 def test_a_run_owns_its_state_and_removes_it_after_success(outputs):
     with saved_state.owned(outputs):
-        ownership.check(outputs.checkpoint_dir, outputs.result_file)
-        assert os.path.exists(f"{outputs.checkpoint_dir}/{ownership.OWNER_FILE}")
+        assert Path(outputs.checkpoint_dir, OWNER_FILE).read_text() == outputs.result_file
     assert not os.path.exists(outputs.checkpoint_dir)
 
 
@@ -44,7 +43,7 @@ def test_a_state_in_use_is_refused(outputs):
 def test_the_state_of_a_run_without_a_model_stays(outputs):
     os.rmdir(outputs.serving_model_dir)
     train(outputs)
-    assert os.listdir(outputs.checkpoint_dir) == [ownership.OWNER_FILE]
+    assert os.listdir(outputs.checkpoint_dir) == [OWNER_FILE]
 
 
 def test_a_removal_that_is_interrupted_leaves_nothing_to_resume_from(outputs, monkeypatch):

@@ -12,7 +12,7 @@ from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSp
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.keras.keras_models import input_names, input_specs, is_keras_3
 from tfx_distribute.trainer_module.serving.asking import Questions
-from tfx_distribute.trainer_module.state.base_model import saved_models
+from tfx_distribute.trainer_module.state.base_model import files
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
 
@@ -89,7 +89,7 @@ def _check_names(model: tf.keras.Model) -> None:
 def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
     signatures = _signatures(model, features)
     model.decode_resources = features.functions.resources
-    saved_models.name_weights(model)
+    files.name_weights(model)
     if is_keras_3():
         with _without_own_signature(model):
             tf.saved_model.save(model, folder, signatures=signatures)

@@ -230,11 +230,7 @@ def _type_and_limits(declared: Declaration) -> str:
     kind = _JSON_TYPES[declared.type]
     value = "true" if declared.default is True else "false" if declared.default is False else declared.default
     default = f"default `{value}`" if value != "" else "empty by default"
-    limits = [
-        f"{words} {limit:,}"
-        for words, limit in (("at least", declared.minimum), ("at most", declared.maximum))
-        if limit is not None
-    ]
+    limits = [] if declared.minimum is None else [f"at least {declared.minimum:,}"]
     if declared.choices:
         lead = "one of" if all(declared.choices) else "or one of"  # one that is empty is the default
         limits.append(f"{lead} " + ", ".join(f"`{choice}`" for choice in declared.choices if choice))

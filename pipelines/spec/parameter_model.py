@@ -66,6 +66,5 @@ def _field(declared: Declaration) -> Any:
         declared.default,
         description=declared.help,
         ge=declared.minimum,
-        le=declared.maximum,
         json_schema_extra={"enum": list(declared.choices)} if declared.choices else None,
     )

@@ -24,8 +24,7 @@ class Declaration:
       help: One paragraph of Markdown for all documentation: what the parameter does,
         its unit, what 0 or an empty text means, and which strategies it goes with.
       minimum: Smallest allowed number; None for no limit.
-      maximum: Largest allowed number; None for no limit.
-      choices: All allowed values; empty if the type and the limits decide.
+      choices: All allowed values; empty if the type and the limit decide.
     """
 
     name: str
@@ -33,15 +32,12 @@ class Declaration:
     default: Any
     help: str
     minimum: int | None
-    maximum: int | None
     choices: tuple[str | int, ...]
 
     def check(self, value: Any) -> None:
-        """Raises ConfigurationError if a value breaks the limits or the choices."""
+        """Raises ConfigurationError if a value breaks the limit or the choices."""
         if self.minimum is not None and value < self.minimum:
             raise ConfigurationError(f"{self.name}: {value} is too small; write {self.minimum} or more")
-        if self.maximum is not None and value > self.maximum:
-            raise ConfigurationError(f"{self.name}: {value} is too large; write {self.maximum} or less")
         if self.choices and value not in self.choices:
             choices = ", ".join(map(str, self.choices))
             raise ConfigurationError(f"{self.name}: {value!r} is not known; choose one of {choices}")
@@ -52,7 +48,6 @@ def parameter(
     help: str,
     *,
     minimum: int | None = None,
-    maximum: int | None = None,
     choices: Sequence[str | int] = (),
 ) -> _Value:
     """Returns a dataclass field that declares a pipeline parameter; see `Declaration`.
@@ -63,7 +58,7 @@ def parameter(
         epochs: int = parameter(0, "Number of times that ...", minimum=0)
     ```
     """
-    declared = {"help": help, "minimum": minimum, "maximum": maximum, "choices": tuple(choices)}
+    declared = {"help": help, "minimum": minimum, "choices": tuple(choices)}
     return field(default=default, metadata=declared)
 
 

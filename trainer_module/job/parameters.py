@@ -1,6 +1,6 @@
 """Declares all pipeline parameters of the Trainer: the only place that lists them.
 
-Each field below is one parameter with its type, default, limits and help. These are
+Each field below is one parameter with its type, default, limit and help. These are
 derived from the declarations:
 
 * `pipelines.spec.parameters.Parameters`: `trainer.parameters` of the pipeline file.
@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from tfx_distribute.trainer_module.job.declaration import parameter
 from tfx_distribute.trainer_module.job.strategy_info import NAMES, StrategyInfo, strategy_named
 
-# Per role. Far beyond any cluster of tf.distribute: documents grow with its square.
-_MAX_PROCESSES = 1_000
-
 
 @dataclass(frozen=True)
 class Distribution:
@@ -37,13 +34,11 @@ class Distribution:
         "Number of training processes. Under `multi_worker_mirrored` the chief is one of them; under `parameter_server` "
         "the chief only coordinates and comes on top. All other strategies train in one process.",
         minimum=1,
-        maximum=_MAX_PROCESSES,
     )
     num_parameter_servers: int = parameter(
         0,
         "Number of parameter servers, for `parameter_server` only; 0 starts one.",
         minimum=0,
-        maximum=_MAX_PROCESSES,
     )
     accelerator_type: str = parameter(
         "auto",
@@ -57,7 +52,6 @@ class Distribution:
         "and the other strategies use all GPUs that the process sees, or else its CPU as one device. On a CPU it is the "
         "number of logical devices, so that `mirrored` can be tried without a GPU.",
         minimum=0,
-        maximum=10_000,
     )
     all_reduce: str = parameter(
         "auto",
@@ -167,7 +161,6 @@ class TrainingOptions:
         0,
         "Seed of the initial weights, of shuffling and of dropout.",
         minimum=0,
-        maximum=2**32 - 1,
     )
     keras_version: int = parameter(
         2,

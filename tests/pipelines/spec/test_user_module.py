@@ -67,14 +67,12 @@ def test_packages_are_imported_once(module, monkeypatch, name):
         ("_ctypes", ".so is not Python source"),
         ("json.py", "json.py cannot be imported under that name; rename the file"),
         ("nothere.py", "nothere.py: No such file"),
-        ("null.py", "null.py"),
         ("binary.py", "binary.py"),
         ("syntax.py", "syntax.py, line 1"),
     ],
 )
 def test_modules_that_are_refused(tmp_path, monkeypatch, name, message):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "null.py").write_bytes(b"def build_model(context): ...\n\0")
     (tmp_path / "binary.py").write_bytes(b"\x80\x81\n")
     (tmp_path / "syntax.py").write_bytes(b"def (:\n")
     spec = PipelineSpec(name="mine", module=name, data=Data(csv="x"), trainer=Train(label="y"))

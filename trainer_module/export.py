@@ -1,7 +1,6 @@
 """Exports the trained model as one SavedModel."""
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import model_inputs
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
-from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras.keras_models import input_names, input_specs, is_keras_3
 from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.state.base_model import files
@@ -43,7 +42,14 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
     """
     if tf.io.gfile.exists(folder):  # from an earlier try, which has no result
         tf.io.gfile.rmtree(folder)
-    _save(model, features, folder)
+    signatures = _signatures(model, features)
+    model.decode_resources = features.functions.resources
+    files.name_weights(model)
+    if is_keras_3():
+        with _without_own_signature(model):
+            tf.saved_model.save(model, folder, signatures=signatures)
+    else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again
+        model.save(folder, save_format="tf", signatures=signatures, include_optimizer=False)
 
 
 def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:
@@ -84,35 +90,6 @@ def _check_names(model: tf.keras.Model) -> None:
             f"module: the variable {hidden} has a name that begins with _, from its layer or optimizer, which TensorFlow "
             f'cannot export; call super().__init__(name="{name}") in its class, or rename the class'
         )
-
-
-def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
-    signatures = _signatures(model, features)
-    model.decode_resources = features.functions.resources
-    files.name_weights(model)
-    if is_keras_3():
-        with _without_own_signature(model):
-            tf.saved_model.save(model, folder, signatures=signatures)
-    else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
-        model.save(folder, save_format="tf", signatures=signatures, include_optimizer=_can_describe_training(model))
-
-
-def _can_describe_training(model: tf.keras.Model) -> bool:
-    """Returns False if Keras 2 cannot save how a model is compiled, and warns of it.
-
-    It writes the configuration of the optimizer, with that of a learning rate schedule,
-    after everything else. A schedule of the user's need not have one.
-    """
-    try:
-        _ = model._tracking_metadata  # what Keras writes
-    except Exception as error:
-        warnings.warn(
-            f"module: Keras cannot save the optimizer ({first_line(error)}); the exported model has none, and neither loss "
-            "nor metrics. To load it compiled, write a get_config for what it cannot save",
-            stacklevel=1,
-        )
-        return False
-    return True
 
 
 @contextlib.contextmanager

@@ -38,29 +38,27 @@ def explain(
 
 
 def _check_records(file: str, features: FeatureSpec, error: tf.errors.OpError) -> None:
-    records, first = tfrecords.scan(file), 0
+    records, number = tfrecords.scan(file), 0
     # In batches, since millions of good records may come before the bad one.
-    while batch := [record for record in itertools.islice(records, PARSED_AT_ONCE) if isinstance(record, bytes)]:
+    while batch := list(itertools.islice(records, PARSED_AT_ONCE)):
         try:
             tf.io.parse_example(tf.constant(batch), features)
         except tf.errors.InvalidArgumentError:
-            _check_one_by_one(file, first, batch, features, error)
-        first += len(batch)
+            for position, record in enumerate(batch):
+                _check_record(file, number + position, record, features, error)
+        number += len(batch)
 
 
-def _check_one_by_one(
-    file: str, first: int, batch: Sequence[bytes], features: FeatureSpec, error: tf.errors.OpError
-) -> None:
-    for number, record in enumerate(batch, first):
-        try:
-            tf.io.parse_single_example(record, features)
-        except tf.errors.InvalidArgumentError as mismatch:
-            feature = re.search(r"Key: (?P<name>.+?)\.  |Feature: (?P<other>.+?) \(data type", mismatch.message)
-            reason = describe_mismatch(record, feature["name"] or feature["other"]) if feature else mismatch.message
-            raise DataError(f"examples: {file}, record {number} does not match the schema: {reason}") from error
+def _check_record(file: str, number: int, record: bytes, features: FeatureSpec, error: tf.errors.OpError) -> None:
+    try:
+        tf.io.parse_single_example(record, features)
+    except tf.errors.InvalidArgumentError as mismatch:
+        feature = re.search(r"Key: (?P<name>.+?)\.  |Feature: (?P<other>.+?) \(data type", mismatch.message)
+        reason = _describe_mismatch(record, feature["name"] or feature["other"]) if feature else mismatch.message
+        raise DataError(f"examples: {file}, record {number} does not match the schema: {reason}") from error
 
 
-def describe_mismatch(record: bytes, name: str) -> str:
+def _describe_mismatch(record: bytes, name: str) -> str:
     """Describes the values of a feature that does not match the schema.
 
     Names values of other features too, by which the example can be found in its source.

@@ -63,8 +63,7 @@ def read_examples(files: Sequence[str], count: int = MAX_EXAMPLES) -> list[bytes
     """Returns the first examples of files: `count`, and not many bytes."""
     examples: list[bytes] = []
     for record in itertools.chain.from_iterable(map(tfrecords.scan, files)):
-        is_enough = len(examples) == count or sum(map(len, examples)) > MAX_BYTES
-        if is_enough or not isinstance(record, bytes):
+        if len(examples) == count or sum(map(len, examples)) > MAX_BYTES:
             break
         examples.append(record)
     return examples

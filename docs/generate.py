@@ -18,8 +18,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli.main import main as command_line
-from tfx_distribute.trainer_module.job.declaration import Declaration, declarations
-from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.parameters import GROUPS, Declaration, declarations
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.asking import Questions
 from tfx_distribute.trainer_module.data import model_inputs
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras.keras_models import input_names, input_specs, is_keras_3
-from tfx_distribute.trainer_module.serving.asking import Questions
 from tfx_distribute.trainer_module.state.base_model import files
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)

@@ -18,8 +18,8 @@ from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 from tfx_distribute.components.evaluator import baseline, batches, extractors, report
 from tfx_distribute.components.report import artifact_types, thresholds
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE
+from tfx_distribute.trainer_module import asking
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.serving import asking
 
 _MAX_EXAMPLES = 64  # enough to see each feature
 REPORT = "report"

@@ -19,9 +19,9 @@ from tfx.utils import io_utils
 from tfx_distribute.components import schemas
 from tfx_distribute.components.beam import parts
 from tfx_distribute.components.sharder import beam_pipeline
+from tfx_distribute.trainer_module import asking
 from tfx_distribute.trainer_module.data import python_operations, shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.serving import asking
 
 SHARDED_EXAMPLES = "sharded_examples"
 

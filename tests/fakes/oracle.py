@@ -305,13 +305,12 @@ class Cells:
         """Exports a model after one step, and asks it as the Trainer does."""
         import tensorflow as tf
 
-        from tfx_distribute.trainer_module import export
+        from tfx_distribute.trainer_module import asking, export
         from tfx_distribute.trainer_module.data import example_functions
         from tfx_distribute.trainer_module.data.feature_specs import Features
         from tfx_distribute.trainer_module.errors import ConfigurationError
         from tfx_distribute.trainer_module.loop import training_loop
         from tfx_distribute.trainer_module.reporting.progress import Reporter
-        from tfx_distribute.trainer_module.serving import asking
 
         tf.keras.mixed_precision.set_global_policy("float32")
         job = self.job(kind, BATCH, kind, epochs=0, train_steps=1)

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, layout_rules
-from tfx_distribute.trainer_module.job.declaration import check_values
+from tfx_distribute.trainer_module.job.parameters import check_values
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, REDUCTION_SERVER, STRATEGIES, StrategyInfo
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 

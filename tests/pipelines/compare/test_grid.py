@@ -2,8 +2,7 @@ import pytest
 
 from tfx_distribute.pipelines.compare import grid
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job.declaration import declarations
-from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.parameters import GROUPS, declarations
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,14 @@ import pytest
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_info
-from tfx_distribute.trainer_module.job.declaration import Declaration, check_values, declarations, parameter
-from tfx_distribute.trainer_module.job.parameters import GROUPS, Distribution
+from tfx_distribute.trainer_module.job.parameters import (
+    GROUPS,
+    Declaration,
+    Distribution,
+    check_values,
+    declarations,
+    parameter,
+)
 from tfx_distribute.trainer_module.job.strategy_info import STRATEGIES
 
 

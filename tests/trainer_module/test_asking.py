@@ -4,9 +4,9 @@ import pytest
 import tensorflow as tf
 from tf_examples import make_example, write_examples
 
+from tfx_distribute.trainer_module import asking
+from tfx_distribute.trainer_module.asking import Questions
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.serving import asking
-from tfx_distribute.trainer_module.serving.asking import Questions
 
 VALUES = [[1.0], [2.0, 3.0], [4.0, 5.0, 6.0]]
 

@@ -181,10 +181,6 @@ def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
             f"all_reduce: {distribution.all_reduce} moves data between GPUs, but accelerator_type is 'cpu'; "
             "write all_reduce=auto or accelerator_type=gpu"
         )
-    if distribution.all_reduce == REDUCTION_SERVER and distribution.num_workers == 1:
-        raise ConfigurationError(
-            "all_reduce: reduction_server sums between machines, and num_workers is 1; write all_reduce=auto"
-        )
     if count > 1 and not row.all_devices:
         raise ConfigurationError(
             f"accelerator_count: strategy {strategy!r} trains on one device of a process, but accelerator_count is "
@@ -215,18 +211,6 @@ def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:
             )
 
 
-def _check_export(options: TrainingOptions) -> None:
-    metric = options.export_best
-    if options.export_mode and not metric:
-        raise ConfigurationError(
-            f"export_mode: {options.export_mode!r} goes with export_best, which is empty; write the name of a metric there"
-        )
-    if metric and not options.export_mode and not metric.endswith("loss"):
-        raise ConfigurationError(
-            f"export_mode: is missing; write min or max, for whether small or large values of {metric} are better"
-        )
-
-
 def _check_training_options(distribution: Distribution, row: StrategyInfo, options: TrainingOptions) -> None:
     if options.precision == "mixed_float16" and distribution.accelerator_type == "cpu":
         raise ConfigurationError(
@@ -247,9 +231,12 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
             f"steps_per_epoch: with epochs={options.epochs}, an epoch is one pass over the examples; write train_steps "
             "instead of epochs, or leave steps_per_epoch out"
         )
-    _check_export(options)
-    if options.profile_steps:
-        profile_window(options)
+    if options.export_best and not options.export_mode and not options.export_best.endswith("loss"):
+        raise ConfigurationError(
+            "export_mode: is missing; write min or max, for whether small or large values of "
+            f"{options.export_best} are better"
+        )
+    profile_window(options)
     labels.parse_class_weight(options.class_weight)
 
 

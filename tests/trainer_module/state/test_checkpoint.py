@@ -329,32 +329,6 @@ def test_when_it_is_time(tmp_path, monkeypatch):
     assert not make_without_folder().due(1)
 
 
-def test_saves_between_epochs(tmp_path, monkeypatch):
-    """After 5 s at least, and only if saving takes a tenth of the time or less."""
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=0, save_checkpoints_steps=10)
-    now[0] += 4
-    assert not checkpoints.due_at_epoch_end(7)
-    now[0] += 1
-    assert checkpoints.due_at_epoch_end(7)
-    write = tf.train.Checkpoint.write
-
-    def write_slowly(*arguments):
-        now[0] += 2
-        return write(*arguments)
-
-    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
-    checkpoints.save(Position(1, 0, 7))
-    now[0] += 30
-    assert not checkpoints.due_at_epoch_end(7), "it is saved already"
-    now[0] -= 11
-    assert not checkpoints.due_at_epoch_end(14)
-    now[0] += 1
-    assert checkpoints.due_at_epoch_end(14)
-    assert not make_without_folder().due_at_epoch_end(14)
-
-
 def make_without_folder():
     return Checkpoints("", FaultTolerance(save_checkpoints_steps=1), MADE_WITH, True, make_adapter(), [])
 

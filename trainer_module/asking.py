@@ -145,11 +145,11 @@ def _check_same(request: Request, alone: Answer, together: Answer) -> None:
     """Raises ConfigurationError if the other examples change an example's answer."""
     for name, values in alone.items():
         if not _is_close(values, together[name]):
+            shown, other = (np.array2string(each.ravel()[:3], precision=4) for each in (values, together[name]))
             raise ConfigurationError(
                 f"module: the exported model's answer for an example depends on the others of the request: {name} is "
-                f"{_shorten(values)} alone, and {_shorten(together[name])} with others ({request.name}). Input((None,)) "
-                "pads each example to the longest of the request: write Input(..., ragged=True), or mask a padding that no "
-                "value has"
+                f"{shown} alone, and {other} with others ({request.name}). Input((None,)) pads each example to the longest "
+                "of the request: write Input(..., ragged=True), or mask a padding that no value has"
             )
 
 
@@ -161,10 +161,6 @@ def _is_close(first: np.ndarray, second: np.ndarray, tolerance: float = TOLERANC
     second = second[tuple(slice(size) for size in first.shape)]
     scale = max(1e-3, float(np.abs(second).max(initial=0.0)))
     return first.shape == second.shape and bool(np.allclose(first, second, rtol=tolerance, atol=tolerance * scale))
-
-
-def _shorten(values: np.ndarray) -> str:
-    return np.array2string(values.ravel()[:3], precision=4)
 
 
 def _write_warmup(argument: str, requests: Sequence[Request], folder: str) -> None:

@@ -1,8 +1,9 @@
 """Exports the trained model as one SavedModel."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
 
@@ -92,23 +93,14 @@ def _check_names(model: tf.keras.Model) -> None:
         )
 
 
-@contextlib.contextmanager
-def _without_own_signature(model: tf.keras.Model) -> Iterator[None]:
+def _without_own_signature(model: tf.keras.Model) -> contextlib.AbstractContextManager[None]:
     """Removes the signature that Keras 3 adds, within the block.
 
     Nobody asks for it, and Keras cannot trace it for ragged inputs.
     """
     name = "_default_save_signature"
-    owner = next((cls for cls in type(model).__mro__ if name in vars(cls)), None)
-    if owner is None:
-        yield
-        return
-    signature = vars(owner)[name]
-    setattr(owner, name, None)
-    try:
-        yield
-    finally:
-        setattr(owner, name, signature)
+    owner = next(cls for cls in type(model).__mro__ if name in vars(cls))
+    return mock.patch.object(owner, name, None)
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:

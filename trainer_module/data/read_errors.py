@@ -12,22 +12,19 @@ from tfx_distribute.trainer_module.data.feature_specs import FeatureSpec
 from tfx_distribute.trainer_module.errors import DataError
 
 MAX_SHOWN, MAX_LENGTH = 5, 20  # values that a message names, and characters of each
-REMEDY = "make the examples again"
 PARSED_AT_ONCE = 4096
 
 
-def explain(
-    error: tf.errors.OpError, files: Sequence[str], features: FeatureSpec | None = None, remedy: str = REMEDY
-) -> None:
+def explain(error: tf.errors.OpError, files: Sequence[str], features: FeatureSpec | None = None) -> None:
     """Raises DataError if the files have the cause of a read error.
 
     It names what is missing, damaged, or does not match the spec `features`, if there
-    is one. `remedy` says what to do about a damaged file.
+    is one.
     """
     if isinstance(error, tf.errors.DataLossError):
         for file in files:
             if damage := tfrecords.first_damage(file):
-                raise DataError(f"examples: {damage}; {remedy}") from error
+                raise DataError(f"examples: {damage}; make the examples again") from error
     elif isinstance(error, tf.errors.NotFoundError):
         missing = [file for file in files if not tf.io.gfile.exists(file)]
         if missing:

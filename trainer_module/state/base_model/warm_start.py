@@ -103,7 +103,7 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
             value = entries.move_rows(weight.path, weight.read(), value, axis)
         weight.assign(value, strategy)
     used = {rows[weight.path][0].file: rows[weight.path][0] for weight, _ in fitting if weight.path in rows}
-    known = sum(entries.num_known for entries in used.values())
+    known = sum(len({*entries.old} & {*entries.new}) for entries in used.values())
     return WarmStartResult(
         len(fitting),
         len(weights) - len(fitting),

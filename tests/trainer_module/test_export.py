@@ -70,17 +70,13 @@ def preprocessing_fn(inputs):
     }
 
 
-def untransformed(folder: Path, columns: dict[str, np.ndarray]) -> TrainingData:
-    """Writes examples and their schema."""
-    schema = make_schema(**{name: ("FLOAT", values.shape[1]) for name, values in columns.items()})
-    (folder / "schema.pbtxt").write_text(schema)
-    return TrainingData(write(folder, columns), None, "label", None, str(folder / "schema.pbtxt"))
-
-
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory) -> TrainingData:
     """Untransformed examples."""
-    return untransformed(tmp_path_factory.mktemp("raw"), {"angles": ANGLES, "label": ANGLES[:, :1]})
+    folder = tmp_path_factory.mktemp("raw")
+    (folder / "schema.pbtxt").write_text(make_schema(angles=("FLOAT", 2), label=("FLOAT", 1)))
+    split = write(folder, {"angles": ANGLES, "label": ANGLES[:, :1]})
+    return TrainingData(split, None, "label", None, str(folder / "schema.pbtxt"))
 
 
 @pytest.fixture(scope="module")

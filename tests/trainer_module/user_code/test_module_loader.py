@@ -48,7 +48,7 @@ def test_a_module_with_the_name_of_another_one_is_not_taken_for_it(tmp_path):
         module_loader.load(UserModule("yaml.build_model", (str(tmp_path),)))
 
 
-@pytest.mark.parametrize("call", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)"])
+@pytest.mark.parametrize("call", ["sys.exit(0)", "sys.exit()", "raise SystemExit(0)", "exit(0)"])
 def test_module_that_exits_has_not_been_imported(tmp_path, call):
     with pytest.raises(
         ConfigurationError, match=r"'own_model' does not import: sys.exit\(0?\) was called in .*own_model.py, line 2"

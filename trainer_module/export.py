@@ -105,18 +105,15 @@ def _without_own_signature(model: tf.keras.Model) -> contextlib.AbstractContextM
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
     examples = [tf.TensorSpec([None], tf.string, name=_name_argument({*features.raw, *features.examples}))]
-    functions = SignatureFunctions(model, features)
-    if features.transform is None:
-        signatures = {"serving_default": tf.function(functions.serve_examples, examples)}
-        if features.functions.decode and features.targets():
-            signatures["transformed_labels"] = tf.function(functions.transformed_labels, examples)
-        return signatures
-    # A SavedModel contains only what the saved object refers to.
-    model.transform_layer = features.make_transform_layer()
-    return {
-        "serving_default": tf.function(functions.serve, examples),
-        "transform_features": tf.function(functions.transform_features, examples),
-    }
+    functions = _SignatureFunctions(model, features)
+    signatures = {"serving_default": functions.serve}
+    if features.transform:
+        # A SavedModel contains only what the saved object refers to.
+        model.transform_layer = features.make_transform_layer()
+        signatures["transform_features"] = functions.transform_features
+    elif features.functions.decode and features.targets():
+        signatures["transformed_labels"] = functions.transformed_labels
+    return {name: tf.function(function, examples) for name, function in signatures.items()}
 
 
 def _name_argument(columns: set[str]) -> str:
@@ -130,7 +127,7 @@ def _name_argument(columns: set[str]) -> str:
     return name
 
 
-class SignatureFunctions:
+class _SignatureFunctions:
     """The functions of a SavedModel's signatures.
 
     The model has a `transform_layer` if there is a transform graph.
@@ -143,33 +140,31 @@ class SignatureFunctions:
         self._request_spec = features.raw_needed_for(self._stored)
         self._output_names = _output_names(model, features)
 
-    def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the predictions for examples that are not transformed."""
-        return self._serve(tf.io.parse_example(examples, self._request_spec))
-
     def serve(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Transforms examples; returns the predictions for them."""
-        transformed = _transform(self._model.transform_layer, examples, self._request_spec)
-        return self._serve(transformed)
+        """Returns the predictions for examples, transformed if there is a transform."""
+        stored = self._read(examples, self._request_spec)
+        decoded = self._features.functions.decode_batch({name: stored[name] for name in self._stored})
+        inputs = model_inputs.fit({name: decoded[name] for name in self._inputs}, self._input_specs)
+        prediction = self._model(inputs, training=False)
+        return _without_half_precision(_name_outputs(prediction, self._output_names))
 
     def transform_features(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the transformed features of examples, labels and weights decoded."""
-        transformed = _transform(self._model.transform_layer, examples, self._features.raw)
+        transformed = self._read(examples, self._features.raw)
         return {**transformed, **self._decode_targets(transformed)}
 
     def transformed_labels(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns decoded labels and weights of examples that are not transformed."""
-        return self._decode_targets(tf.io.parse_example(examples, self._features.examples))
+        return self._decode_targets(self._read(examples, self._features.examples))
 
     def _decode_targets(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._features.examples})
         return {name: decoded[name] for name in self._features.targets()}
 
-    def _serve(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
-        decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})
-        inputs = model_inputs.fit({name: decoded[name] for name in self._inputs}, self._input_specs)
-        prediction = self._model(inputs, training=False)
-        return _without_half_precision(_name_outputs(prediction, self._output_names))
+    @tf.autograph.experimental.do_not_convert  # contains no user code, and converting TFT's own code takes a second
+    def _read(self, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(examples, spec)
+        return self._model.transform_layer(parsed) if self._features.transform else parsed
 
 
 def _output_names(model: tf.keras.Model, features: Features) -> list[str]:
@@ -221,8 +216,3 @@ def _flatten(prediction: Any, name: str = "") -> list[tuple[str, Any]]:
 @tf.autograph.experimental.do_not_convert  # contains no user code
 def _without_half_precision(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {name: tf.cast(value, tf.float32) if value.dtype in _HALF_TYPES else value for name, value in outputs.items()}
-
-
-@tf.autograph.experimental.do_not_convert  # contains no user code, and converting TFT's own code takes a second
-def _transform(layer: tf.keras.layers.Layer, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
-    return layer(tf.io.parse_example(examples, spec))

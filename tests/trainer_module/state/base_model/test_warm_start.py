@@ -284,26 +284,6 @@ def test_equal_layers_keep_their_weights(tmp_path, name):
     np.testing.assert_array_equal(model(example), base(example))
 
 
-@pytest.mark.parametrize("name", ["x.keras", "x.weights.h5"])
-def test_optimizer_starts_from_scratch(tmp_path, name):
-    def make():
-        inputs = tf.keras.Input((6,), name="x")
-        model = tf.keras.Model({"x": inputs}, tf.keras.layers.Dense(2, name="head")(inputs))
-        model.compile(tf.keras.optimizers.Adam(0.5), "mse")
-        model.optimizer.build(model.trainable_variables)
-        return model
-
-    base = make()
-    base.fit({"x": np.ones((4, 6))}, np.ones((4, 2)), verbose=0)
-    base.optimizer.learning_rate = 0.125
-    base.save_weights(tmp_path / name) if "weights" in name else base.save(tmp_path / name)
-    model = make()
-    assert start(model, tmp_path / name).weights_taken == 2
-    np.testing.assert_array_equal(model.get_layer("head").kernel, base.get_layer("head").kernel)
-    assert (model.optimizer.iterations.numpy(), float(model.optimizer.learning_rate)) == (0, 0.5)
-    assert not any(np.any(variable) for variable in model.optimizer.variables[2:])
-
-
 class Doubled(tf.keras.layers.Layer):
     """A layer of the user's that is not registered with Keras."""
 

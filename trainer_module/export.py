@@ -60,7 +60,7 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
     """
     if is_keras_3():
         _check_names(model)
-    if not is_keras_3() and not _has_texts_as_keys(prediction):
+    elif not _has_texts_as_keys(prediction):
         raise ConfigurationError(
             "module: the model returns a dictionary with keys that are not texts, with which Keras 2 cannot save it; write "
             '"0" instead of 0, or str(key)'

@@ -68,10 +68,6 @@ class Manifest:
     schema_fingerprint: str
     splits: Mapping[str, SplitEntry]
 
-    def to_json(self) -> str:
-        """Returns the manifest as a JSON document."""
-        return _MANIFEST.dump_json(self, indent=1).decode()
-
 
 def read(folder: str) -> Manifest | None:
     """Returns the manifest of a folder; None if no Sharder wrote it."""
@@ -81,7 +77,7 @@ def read(folder: str) -> Manifest | None:
 
 def write(manifest: Manifest, folder: str) -> None:
     """Writes a manifest. Call this last: a folder with a manifest is complete."""
-    atomic_files.write(os.path.join(folder, FILE), manifest.to_json())
+    atomic_files.write(os.path.join(folder, FILE), _MANIFEST.dump_json(manifest, indent=1).decode())
 
 
 _MANIFEST = TypeAdapter(Manifest)

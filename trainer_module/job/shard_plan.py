@@ -29,11 +29,14 @@ def num_shards(num_examples: int, num_bytes: int, num_readers: int) -> tuple[int
     if num > num_examples:
         return num_examples, f"one for each of {num_examples} examples"
     if at_least > MIN_SHARDS:
-        reason = f"in shards of at most {SHARD_BYTES >> 20} MiB"
+        reason = f"{num} shards: {_size(num_bytes)} in shards of at most {SHARD_BYTES >> 20} MiB"
     else:
-        reason = f"would fit in fewer, but {MIN_SHARDS} suit most numbers of processes"
-    processes = f"{num_readers} reading process{'es' if num_readers > 1 else ''}"
-    return num, f"{num} shards: {num_bytes / (1 << 20):.1f} MiB {reason}; a multiple of {processes}"
+        reason = f"{num} shards: {_size(num_bytes)} would fit in fewer, but {MIN_SHARDS} suit most numbers of processes"
+    return num, f"{reason}; a multiple of {num_readers} reading process{'es' if num_readers > 1 else ''}"
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / (1 << 20):.1f} MiB"
 
 
 def sizes(num_examples: int, num: int) -> list[int]:

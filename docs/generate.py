@@ -18,8 +18,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from tfx_distribute.pipelines.cli.main import main as command_line
-from tfx_distribute.trainer_module.job.declaration import Declaration, declarations
-from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.parameters import GROUPS, Declaration, declarations
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -230,11 +229,7 @@ def _type_and_limits(declared: Declaration) -> str:
     kind = _JSON_TYPES[declared.type]
     value = "true" if declared.default is True else "false" if declared.default is False else declared.default
     default = f"default `{value}`" if value != "" else "empty by default"
-    limits = [
-        f"{words} {limit:,}"
-        for words, limit in (("at least", declared.minimum), ("at most", declared.maximum))
-        if limit is not None
-    ]
+    limits = [] if declared.minimum is None else [f"at least {declared.minimum:,}"]
     if declared.choices:
         lead = "one of" if all(declared.choices) else "or one of"  # one that is empty is the default
         limits.append(f"{lead} " + ", ".join(f"`{choice}`" for choice in declared.choices if choice))

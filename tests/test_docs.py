@@ -94,12 +94,6 @@ def test_parts_of_pipeline_files_are_valid(request):
     assert shown > 6
 
 
-def test_the_message_about_damaged_data_is_the_codes(request):
-    from tfx_distribute.trainer_module.data import read_errors
-
-    assert read_errors.REMEDY in (request.config.rootpath / "docs" / "data.md").read_text()
-
-
 def test_no_code_is_empty(request):
     for document in documents(request.config.rootpath):
         assert not re.search(r"(?<!`)``(?!`)", document.read_text()), document.name

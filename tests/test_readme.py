@@ -57,8 +57,7 @@ def test_is_short(readme):
 
 def test_names_every_parameter_value(readme, request):
     from tfx_distribute.trainer_module.job import strategy_table
-    from tfx_distribute.trainer_module.job.declaration import declarations
-    from tfx_distribute.trainer_module.job.parameters import Distribution
+    from tfx_distribute.trainer_module.job.parameters import Distribution, declarations
 
     choices = {parameter.name: parameter.choices for parameter in declarations(Distribution)}
     strategies = (request.config.rootpath / "docs" / "strategies.md").read_text()

@@ -1,18 +1,18 @@
 """Exports the trained model as one SavedModel."""
 
 import contextlib
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.asking import Questions
 from tfx_distribute.trainer_module.data import model_inputs
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
-from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras.keras_models import input_names, input_specs, is_keras_3
-from tfx_distribute.trainer_module.serving.asking import Questions
-from tfx_distribute.trainer_module.state.base_model import saved_models
+from tfx_distribute.trainer_module.state.base_model import files
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
 
@@ -43,7 +43,14 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
     """
     if tf.io.gfile.exists(folder):  # from an earlier try, which has no result
         tf.io.gfile.rmtree(folder)
-    _save(model, features, folder)
+    signatures = _signatures(model, features)
+    model.decode_resources = features.functions.resources
+    files.name_weights(model)
+    if is_keras_3():
+        with _without_own_signature(model):
+            tf.saved_model.save(model, folder, signatures=signatures)
+    else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again
+        model.save(folder, save_format="tf", signatures=signatures, include_optimizer=False)
 
 
 def check_prediction(model: tf.keras.Model, features: Features, prediction: Any) -> None:
@@ -53,7 +60,7 @@ def check_prediction(model: tf.keras.Model, features: Features, prediction: Any)
     """
     if is_keras_3():
         _check_names(model)
-    if not is_keras_3() and not _has_texts_as_keys(prediction):
+    elif not _has_texts_as_keys(prediction):
         raise ConfigurationError(
             "module: the model returns a dictionary with keys that are not texts, with which Keras 2 cannot save it; write "
             '"0" instead of 0, or str(key)'
@@ -86,68 +93,27 @@ def _check_names(model: tf.keras.Model) -> None:
         )
 
 
-def _save(model: tf.keras.Model, features: Features, folder: str) -> None:
-    signatures = _signatures(model, features)
-    model.decode_resources = features.functions.resources
-    saved_models.name_weights(model)
-    if is_keras_3():
-        with _without_own_signature(model):
-            tf.saved_model.save(model, folder, signatures=signatures)
-    else:  # only Keras 2's own format of a SavedModel can be loaded as a Keras model again, for a warm start
-        model.save(folder, save_format="tf", signatures=signatures, include_optimizer=_can_describe_training(model))
-
-
-def _can_describe_training(model: tf.keras.Model) -> bool:
-    """Returns False if Keras 2 cannot save how a model is compiled, and warns of it.
-
-    It writes the configuration of the optimizer, with that of a learning rate schedule,
-    after everything else. A schedule of the user's need not have one.
-    """
-    try:
-        _ = model._tracking_metadata  # what Keras writes
-    except Exception as error:
-        warnings.warn(
-            f"module: Keras cannot save the optimizer ({first_line(error)}); the exported model has none, and neither loss "
-            "nor metrics. To load it compiled, write a get_config for what it cannot save",
-            stacklevel=1,
-        )
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _without_own_signature(model: tf.keras.Model) -> Iterator[None]:
+def _without_own_signature(model: tf.keras.Model) -> contextlib.AbstractContextManager[None]:
     """Removes the signature that Keras 3 adds, within the block.
 
     Nobody asks for it, and Keras cannot trace it for ragged inputs.
     """
     name = "_default_save_signature"
-    owner = next((cls for cls in type(model).__mro__ if name in vars(cls)), None)
-    if owner is None:
-        yield
-        return
-    signature = vars(owner)[name]
-    setattr(owner, name, None)
-    try:
-        yield
-    finally:
-        setattr(owner, name, signature)
+    owner = next(cls for cls in type(model).__mro__ if name in vars(cls))
+    return mock.patch.object(owner, name, None)
 
 
 def _signatures(model: tf.keras.Model, features: Features) -> dict[str, tf.types.experimental.GenericFunction]:
     examples = [tf.TensorSpec([None], tf.string, name=_name_argument({*features.raw, *features.examples}))]
-    functions = SignatureFunctions(model, features)
-    if features.transform is None:
-        signatures = {"serving_default": tf.function(functions.serve_examples, examples)}
-        if features.functions.decode and features.targets():
-            signatures["transformed_labels"] = tf.function(functions.transformed_labels, examples)
-        return signatures
-    # A SavedModel contains only what the saved object refers to.
-    model.transform_layer = features.make_transform_layer()
-    return {
-        "serving_default": tf.function(functions.serve, examples),
-        "transform_features": tf.function(functions.transform_features, examples),
-    }
+    functions = _SignatureFunctions(model, features)
+    signatures = {"serving_default": functions.serve}
+    if features.transform:
+        # A SavedModel contains only what the saved object refers to.
+        model.transform_layer = features.make_transform_layer()
+        signatures["transform_features"] = functions.transform_features
+    elif features.functions.decode and features.targets():
+        signatures["transformed_labels"] = functions.transformed_labels
+    return {name: tf.function(function, examples) for name, function in signatures.items()}
 
 
 def _name_argument(columns: set[str]) -> str:
@@ -161,7 +127,7 @@ def _name_argument(columns: set[str]) -> str:
     return name
 
 
-class SignatureFunctions:
+class _SignatureFunctions:
     """The functions of a SavedModel's signatures.
 
     The model has a `transform_layer` if there is a transform graph.
@@ -174,33 +140,31 @@ class SignatureFunctions:
         self._request_spec = features.raw_needed_for(self._stored)
         self._output_names = _output_names(model, features)
 
-    def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the predictions for examples that are not transformed."""
-        return self._serve(tf.io.parse_example(examples, self._request_spec))
-
     def serve(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Transforms examples; returns the predictions for them."""
-        transformed = _transform(self._model.transform_layer, examples, self._request_spec)
-        return self._serve(transformed)
+        """Returns the predictions for examples, transformed if there is a transform."""
+        stored = self._read(examples, self._request_spec)
+        decoded = self._features.functions.decode_batch({name: stored[name] for name in self._stored})
+        inputs = model_inputs.fit({name: decoded[name] for name in self._inputs}, self._input_specs)
+        prediction = self._model(inputs, training=False)
+        return _without_half_precision(_name_outputs(prediction, self._output_names))
 
     def transform_features(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the transformed features of examples, labels and weights decoded."""
-        transformed = _transform(self._model.transform_layer, examples, self._features.raw)
+        transformed = self._read(examples, self._features.raw)
         return {**transformed, **self._decode_targets(transformed)}
 
     def transformed_labels(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns decoded labels and weights of examples that are not transformed."""
-        return self._decode_targets(tf.io.parse_example(examples, self._features.examples))
+        return self._decode_targets(self._read(examples, self._features.examples))
 
     def _decode_targets(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
         decoded = self._features.functions.decode_batch({name: examples[name] for name in self._features.examples})
         return {name: decoded[name] for name in self._features.targets()}
 
-    def _serve(self, examples: dict[str, Any]) -> dict[str, tf.Tensor]:
-        decoded = self._features.functions.decode_batch({name: examples[name] for name in self._stored})
-        inputs = model_inputs.fit({name: decoded[name] for name in self._inputs}, self._input_specs)
-        prediction = self._model(inputs, training=False)
-        return _without_half_precision(_name_outputs(prediction, self._output_names))
+    @tf.autograph.experimental.do_not_convert  # contains no user code, and converting TFT's own code takes a second
+    def _read(self, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
+        parsed = tf.io.parse_example(examples, spec)
+        return self._model.transform_layer(parsed) if self._features.transform else parsed
 
 
 def _output_names(model: tf.keras.Model, features: Features) -> list[str]:
@@ -252,8 +216,3 @@ def _flatten(prediction: Any, name: str = "") -> list[tuple[str, Any]]:
 @tf.autograph.experimental.do_not_convert  # contains no user code
 def _without_half_precision(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {name: tf.cast(value, tf.float32) if value.dtype in _HALF_TYPES else value for name, value in outputs.items()}
-
-
-@tf.autograph.experimental.do_not_convert  # contains no user code, and converting TFT's own code takes a second
-def _transform(layer: tf.keras.layers.Layer, examples: tf.Tensor, spec: FeatureSpec) -> dict[str, tf.Tensor]:
-    return layer(tf.io.parse_example(examples, spec))

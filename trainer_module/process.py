@@ -9,6 +9,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from tfx_distribute.trainer_module import atomic_files, export
+from tfx_distribute.trainer_module.asking import Checker, Questions
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import (
@@ -36,8 +37,6 @@ from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.reporting import history, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
 from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, PROGRESS_FILE, Progress, Reporter
-from tfx_distribute.trainer_module.serving.asking import Questions
-from tfx_distribute.trainer_module.serving.checker import Checker
 from tfx_distribute.trainer_module.state import checkpoint
 from tfx_distribute.trainer_module.strategies import factory
 from tfx_distribute.trainer_module.user_code import run_fn, user_exit

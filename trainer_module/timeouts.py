@@ -27,8 +27,6 @@ REASON_SECONDS = 20.0
 TERMINATION_SECONDS = 30.0
 # For all functions of `atexit`: one may wait for a service that does not answer.
 EXIT_FUNCTIONS_SECONDS = 10.0
-# Between a save at the end of an epoch and the one before, at least.
-EPOCH_SAVE_SECONDS = 5.0
 # Between two flushes of the history to an address. TensorBoard's writer waits as long.
 HISTORY_FLUSH_SECONDS = 30.0
 # For writing the rest of the history when the process ends.

@@ -18,8 +18,8 @@ from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 from tfx_distribute.components.evaluator import baseline, batches, extractors, report
 from tfx_distribute.components.report import thresholds
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE
+from tfx_distribute.trainer_module import asking
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.serving import requests
 
 _MAX_EXAMPLES = 64  # enough to see each feature
 REPORT = "report"
@@ -123,7 +123,7 @@ def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_
         return f"{models[0].uri} is not there any more"
     config = _read_config(exec_properties)
     updated = tfma.utils.update_eval_config_with_defaults(config, has_baseline=True, rubber_stamp=True)
-    examples = requests.read_examples(_find_example_files(input_dict, exec_properties), _MAX_EXAMPLES)
+    examples = asking.read_examples(_find_example_files(input_dict, exec_properties), _MAX_EXAMPLES)
     for spec in updated.model_specs:
         if spec.is_baseline and examples:
             return baseline.find_problem(_find_saved_model(models[0]), spec, examples, _find_saved_model(new_models[0]))
@@ -140,7 +140,7 @@ def _check_slices(
     The model would be blessed without the thresholds on a slice whose name is wrong.
     """
     specs = [spec for spec in _read_config(exec_properties).slicing_specs if spec.feature_keys]
-    if not specs or not requests.read_examples(_find_example_files(input_dict, exec_properties), 1):
+    if not specs or not asking.read_examples(_find_example_files(input_dict, exec_properties), 1):
         return
     metrics = tfma.load_metrics(artifact_utils.get_single_uri(output_dict[standard_component_specs.EVALUATION_KEY]))
     found = {frozenset(key.column for key in each.slice_key.single_slice_keys) for each in metrics}

@@ -32,8 +32,6 @@ def to_batches(contents: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 def _scan(file: str) -> Iterator[bytes]:
     for position, record in enumerate(tfrecords.scan(file)):
-        if isinstance(record, tfrecords.Damage):
-            raise DataError(str(record))
         if position == 0:
             _check_is_example(record, file)
         yield record

@@ -150,7 +150,7 @@ class _Read(beam.DoFn):
             for number, batch in batches.as_numpy_iterator():
                 yield self._decode(part, int(number) * batch_size, batch.tolist())
         except tf.errors.OpError as error:
-            read_errors.explain(error, [part.file], remedy="regenerate the examples")
+            read_errors.explain(error, [part.file])
             raise
 
     def _decode(self, part: Part, first_record: int, records: list[bytes]) -> pa.RecordBatch:

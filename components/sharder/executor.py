@@ -18,9 +18,9 @@ from tfx.utils import io_utils
 from tfx_distribute.components import schemas
 from tfx_distribute.components.beam import parts
 from tfx_distribute.components.sharder import beam_pipeline
+from tfx_distribute.trainer_module import asking
 from tfx_distribute.trainer_module.data import python_operations, shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.serving import requests
 
 SHARDED_EXAMPLES = "sharded_examples"
 
@@ -64,7 +64,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
     """Copies a few examples as they are read, to ask the exported model later."""
     files = dict(zip(options.splits, options.files, strict=True))
-    examples = requests.read_examples(files.get("eval", options.files[-1]))
+    examples = asking.read_examples(files.get("eval", options.files[-1]))
     with tf.io.TFRecordWriter(os.path.join(options.output, shard_manifest.RAW_EXAMPLES)) as writer:
         for example in examples:
             writer.write(example)

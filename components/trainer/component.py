@@ -21,8 +21,7 @@ from typing_extensions import Unpack
 from tfx_distribute.components.trainer import executor, job_builder
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
-from tfx_distribute.trainer_module.job.declaration import declarations
-from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.parameters import GROUPS, declarations
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.user_code import module_loader
 

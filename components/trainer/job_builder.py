@@ -33,7 +33,6 @@ from tfx_distribute.trainer_module.job.training_job import (
     UserModule,
 )
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
-from tfx_distribute.trainer_module.user_code import function_settings
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
 RESULT_FILE = "training_result.json"
@@ -76,7 +75,7 @@ def check_function(
     arguments = [name for name in ("hparams", "custom_config") if json.loads(exec_properties.get(name) or "null")]
     arguments += [name for name, given in inputs.items() if given]
     arguments += ["warm_start"] if exec_properties.get("warm_start") else []
-    for name, reason in function_settings.find_ignored(kind, *parameters[1:], arguments).items():
+    for name, reason in strategy_table.find_ignored(kind, *parameters[1:], arguments).items():
         raise ConfigurationError(f"{name}: {reason}")
 
 

@@ -21,7 +21,7 @@ from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.data import shard_manifest
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
 from tfx_distribute.trainer_module.job.training_job import Outputs, TrainingData, TrainingJob
-from tfx_distribute.trainer_module.state import ownership, saved_step
+from tfx_distribute.trainer_module.state import saved_step, state_folder
 from tfx_distribute.trainer_module.state.base_model import location
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
 from tfx_distribute.trainer_module.user_code import fingerprint, module_loader
@@ -131,7 +131,7 @@ def owned(outputs: Outputs) -> Iterator[None]:
         "another checkpoint_dir"
     )
     with locks.exclusive(folder, "the saved training state", advice):
-        storage.call(folder, lambda: ownership.take(folder, outputs.result_file))
+        storage.call(folder, lambda: state_folder.take(folder, outputs.result_file))
         yield
         if fileio.exists(outputs.serving_model_dir):
             # First what makes the other files count, as this may be interrupted.

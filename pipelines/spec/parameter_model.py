@@ -8,8 +8,14 @@ from pydantic import Field, create_model, model_validator
 
 from tfx_distribute.components.spec_model import SpecModel
 from tfx_distribute.trainer_module.job import strategy_table
-from tfx_distribute.trainer_module.job.declaration import Declaration, declarations
-from tfx_distribute.trainer_module.job.parameters import Distribution, FaultTolerance, InputOptions, TrainingOptions
+from tfx_distribute.trainer_module.job.parameters import (
+    Declaration,
+    Distribution,
+    FaultTolerance,
+    InputOptions,
+    TrainingOptions,
+    declarations,
+)
 
 _Group = TypeVar("_Group", Distribution, TrainingOptions, InputOptions, FaultTolerance)
 
@@ -66,6 +72,5 @@ def _field(declared: Declaration) -> Any:
         declared.default,
         description=declared.help,
         ge=declared.minimum,
-        le=declared.maximum,
         json_schema_extra={"enum": list(declared.choices)} if declared.choices else None,
     )

@@ -16,7 +16,7 @@ from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.pipelines.spec.pipeline import LATEST_BLESSED, BaseModelSpec, PipelineSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import labels, strategy_table
-from tfx_distribute.trainer_module.user_code import fingerprint, function_settings, module_copy
+from tfx_distribute.trainer_module.user_code import fingerprint, module_copy
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
 # Top-level names that this package's processes have imported before a module.
@@ -91,7 +91,7 @@ def find(spec: PipelineSpec) -> Module:
                 "pipeline in Python"
             )
     arguments = [name for name in ("hparams", "custom_config") if getattr(spec.trainer, name)]
-    ignored = function_settings.find_ignored(
+    ignored = strategy_table.find_ignored(
         train, parameters.training_options, parameters.input_options, parameters.fault_tolerance, arguments
     )
     for name, reason in ignored.items():
@@ -112,9 +112,9 @@ def find(spec: PipelineSpec) -> Module:
         raise ConfigurationError("trainer.base_model: the path is missing; write it, or give -p base_model=PATH")
     if spec.tune:
         search_lib.trial_options(spec.tune, parameters.training_options)
-    if spec.transform and not {spec.transform.preprocessing_fn, "*"} & names.all:
+    if spec.transform and not {spec.transform.preprocessing_fn, "*"} & names.keys():
         raise ConfigurationError(f"transform: {file} has no function {spec.transform.preprocessing_fn!r}")
-    return Module(name, file, folder, train, _list_data_paths(spec), names.all)
+    return Module(name, file, folder, train, _list_data_paths(spec), frozenset(names))
 
 
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:

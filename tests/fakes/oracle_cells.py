@@ -34,7 +34,7 @@ from oracle_outcomes import (
     without_batches,
 )
 
-from tfx_distribute.trainer_module import export
+from tfx_distribute.trainer_module import asking, export
 from tfx_distribute.trainer_module.data import example_functions
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
@@ -53,7 +53,6 @@ from tfx_distribute.trainer_module.job.training_job import (
 from tfx_distribute.trainer_module.keras.keras_models import input_names
 from tfx_distribute.trainer_module.loop import coordinator_steps, model_builder, training_loop
 from tfx_distribute.trainer_module.reporting.progress import Reporter
-from tfx_distribute.trainer_module.serving import asking
 from tfx_distribute.trainer_module.strategies import factory
 
 

@@ -7,8 +7,7 @@ from tfx_distribute.components import Search
 from tfx_distribute.pipelines import compare
 from tfx_distribute.pipelines.spec import loader
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
-from tfx_distribute.trainer_module.job.declaration import declarations
-from tfx_distribute.trainer_module.job.parameters import GROUPS
+from tfx_distribute.trainer_module.job.parameters import GROUPS, declarations
 
 MULTI = "strategy=multi_worker_mirrored"
 

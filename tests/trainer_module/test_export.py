@@ -70,17 +70,13 @@ def preprocessing_fn(inputs):
     }
 
 
-def untransformed(folder: Path, columns: dict[str, np.ndarray]) -> TrainingData:
-    """Writes examples and their schema."""
-    schema = make_schema(**{name: ("FLOAT", values.shape[1]) for name, values in columns.items()})
-    (folder / "schema.pbtxt").write_text(schema)
-    return TrainingData(write(folder, columns), None, "label", None, str(folder / "schema.pbtxt"))
-
-
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory) -> TrainingData:
     """Untransformed examples."""
-    return untransformed(tmp_path_factory.mktemp("raw"), {"angles": ANGLES, "label": ANGLES[:, :1]})
+    folder = tmp_path_factory.mktemp("raw")
+    (folder / "schema.pbtxt").write_text(make_schema(angles=("FLOAT", 2), label=("FLOAT", 1)))
+    split = write(folder, {"angles": ANGLES, "label": ANGLES[:, :1]})
+    return TrainingData(split, None, "label", None, str(folder / "schema.pbtxt"))
 
 
 @pytest.fixture(scope="module")
@@ -258,38 +254,6 @@ def test_what_cannot_be_exported_is_refused_before_training(
     assert not any(progress.step for _, progress in cluster.reports)
 
 
-READS_THE_LABEL = """
-import tensorflow as tf
-from tfx_distribute.trainer_module import Task
-
-class Decoder(Task):
-    # Gets the answer as a second input, as with teacher forcing.
-    def __init__(self, context):
-        inputs = {name: tf.keras.Input((size,), name=name) for name, size in (("angles", 2), ("label", 1))}
-        both = tf.keras.layers.Concatenate()([inputs["angles"], inputs["label"]])
-        self.model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(both))
-        self.optimizer = tf.keras.optimizers.SGD(0.1)
-
-    def train_step(self, features, label):
-        prediction = self.model({"angles": features["angles"], "label": label}, training=True)
-        return tf.reduce_mean((prediction - label) ** 2)
-
-    eval_step = train_step
-"""
-
-
-def test_a_task_whose_model_reads_the_label(cluster, tmp_path, raw):
-    (tmp_path / "decoder.py").write_text(READS_THE_LABEL)
-    cluster.train(
-        Distribution("one_device", accelerator_type="cpu"),
-        TrainingOptions(3, train_steps=1),
-        module=UserModule("decoder.Decoder", (str(tmp_path),)),
-        data=raw,
-    )
-    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
-    assert serve(examples=tf.constant(serialized(angles=ANGLES, label=ANGLES[:, :1])))["outputs"].shape == (3, 1)
-
-
 def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):
     (tmp_path / f"outputs_{outputs}.py").write_text(OUTPUTS)
     if keras_version == 3:
@@ -301,28 +265,3 @@ def train_outputs(cluster, request, tmp_path, raw, outputs, keras_version=2):
         data=raw,
         hparams={"outputs": outputs},
     )
-
-
-NAMED_AS_THE_ARGUMENT = """
-import tensorflow as tf
-
-def build_model(context):
-    examples = tf.keras.Input(context.inputs["examples"].shape, name="examples")
-    model = tf.keras.Model({"examples": examples}, tf.keras.layers.Dense(1, kernel_initializer="ones")(examples))
-    model.compile(tf.keras.optimizers.SGD(0.0), "mse")
-    return model
-"""
-
-
-def test_signatures_do_not_name_their_argument_as_a_column(cluster, tmp_path):
-    # TFMA would give the column to the signature.
-    (tmp_path / "named.py").write_text(NAMED_AS_THE_ARGUMENT)
-    cluster.train(
-        Distribution("one_device", accelerator_type="cpu"),
-        TrainingOptions(3, train_steps=1),
-        module=UserModule("named.build_model", (str(tmp_path),)),
-        data=untransformed(tmp_path, {"examples": ANGLES, "label": ANGLES[:, :1]}),
-    )
-    serve = tf.saved_model.load(str(cluster.model)).signatures["serving_default"]
-    served = serve(serialized_examples=tf.constant(serialized(examples=ANGLES)))["outputs"]
-    np.testing.assert_allclose(served.numpy().ravel(), ANGLES.sum(1), rtol=1e-6)

@@ -28,3 +28,9 @@ def test_checking_predictions_reads_no_transform_graph():
     ):
         with pytest.raises(ConfigurationError, match=f"module: {message}"):
             export.check_prediction(unnamed, features, prediction)
+
+
+def test_the_argument_of_signatures_has_the_name_of_no_column():
+    """TFMA would give the column to the signature."""
+    assert export._name_argument({"x"}) == "examples"
+    assert export._name_argument({"x", "examples"}) == "serialized_examples"

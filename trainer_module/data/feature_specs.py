@@ -52,10 +52,9 @@ class Features:
         self.decoded = self._decoded_spec(self.examples) if functions.decode else self.examples
         self.label = data.label
         self.example_weight = data.example_weight
-        for name in names_in(self.label):
-            self._check_is_in_every_example("label", name)
-        for name in names_in(self.example_weight):
-            self._check_is_in_every_example("example_weight", name)
+        for argument, names in (("label", data.label), ("example_weight", data.example_weight)):
+            for name in names_in(names):
+                self._check_is_in_every_example(argument, name)
         self._inputs = set(self.decoded) - self.targets()
         self._input_specs: Mapping[str, tf.TypeSpec] = {}
 

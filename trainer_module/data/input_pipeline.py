@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data import model_inputs, read_errors, record_stream
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import class_weights
+from tfx_distribute.trainer_module.job import labels
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split, TrainingData, TrainingOptions
 
@@ -188,7 +188,7 @@ class InputPipeline:
         dataset is for training: endless, augmented, with (batch, share) pairs and
         weights of classes.
         """
-        weights_of_classes = class_weights.parse(self.options.class_weight) if describe else {}
+        weights_of_classes = labels.parse_class_weight(self.options.class_weight) if describe else {}
 
         def parse(serialized: tf.Tensor, passes: tf.Tensor | None = None) -> tuple[Any, ...]:
             augments = passes is not None and self.features.functions.augment

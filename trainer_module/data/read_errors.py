@@ -12,22 +12,19 @@ from tfx_distribute.trainer_module.data.feature_specs import FeatureSpec
 from tfx_distribute.trainer_module.errors import DataError
 
 MAX_SHOWN, MAX_LENGTH = 5, 20  # values that a message names, and characters of each
-REMEDY = "make the examples again"
 PARSED_AT_ONCE = 4096
 
 
-def explain(
-    error: tf.errors.OpError, files: Sequence[str], features: FeatureSpec | None = None, remedy: str = REMEDY
-) -> None:
+def explain(error: tf.errors.OpError, files: Sequence[str], features: FeatureSpec | None = None) -> None:
     """Raises DataError if the files have the cause of a read error.
 
     It names what is missing, damaged, or does not match the spec `features`, if there
-    is one. `remedy` says what to do about a damaged file.
+    is one.
     """
     if isinstance(error, tf.errors.DataLossError):
         for file in files:
             if damage := tfrecords.first_damage(file):
-                raise DataError(f"examples: {damage}; {remedy}") from error
+                raise DataError(f"examples: {damage}; make the examples again") from error
     elif isinstance(error, tf.errors.NotFoundError):
         missing = [file for file in files if not tf.io.gfile.exists(file)]
         if missing:
@@ -38,29 +35,27 @@ def explain(
 
 
 def _check_records(file: str, features: FeatureSpec, error: tf.errors.OpError) -> None:
-    records, first = tfrecords.scan(file), 0
+    records, number = tfrecords.scan(file), 0
     # In batches, since millions of good records may come before the bad one.
-    while batch := [record for record in itertools.islice(records, PARSED_AT_ONCE) if isinstance(record, bytes)]:
+    while batch := list(itertools.islice(records, PARSED_AT_ONCE)):
         try:
             tf.io.parse_example(tf.constant(batch), features)
         except tf.errors.InvalidArgumentError:
-            _check_one_by_one(file, first, batch, features, error)
-        first += len(batch)
+            for position, record in enumerate(batch):
+                _check_record(file, number + position, record, features, error)
+        number += len(batch)
 
 
-def _check_one_by_one(
-    file: str, first: int, batch: Sequence[bytes], features: FeatureSpec, error: tf.errors.OpError
-) -> None:
-    for number, record in enumerate(batch, first):
-        try:
-            tf.io.parse_single_example(record, features)
-        except tf.errors.InvalidArgumentError as mismatch:
-            feature = re.search(r"Key: (?P<name>.+?)\.  |Feature: (?P<other>.+?) \(data type", mismatch.message)
-            reason = describe_mismatch(record, feature["name"] or feature["other"]) if feature else mismatch.message
-            raise DataError(f"examples: {file}, record {number} does not match the schema: {reason}") from error
+def _check_record(file: str, number: int, record: bytes, features: FeatureSpec, error: tf.errors.OpError) -> None:
+    try:
+        tf.io.parse_single_example(record, features)
+    except tf.errors.InvalidArgumentError as mismatch:
+        feature = re.search(r"Key: (?P<name>.+?)\.  |Feature: (?P<other>.+?) \(data type", mismatch.message)
+        reason = _describe_mismatch(record, feature["name"] or feature["other"]) if feature else mismatch.message
+        raise DataError(f"examples: {file}, record {number} does not match the schema: {reason}") from error
 
 
-def describe_mismatch(record: bytes, name: str) -> str:
+def _describe_mismatch(record: bytes, name: str) -> str:
     """Describes the values of a feature that does not match the schema.
 
     Names values of other features too, by which the example can be found in its source.

@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data import tfrecords
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import shard_plan
 from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
 
@@ -165,10 +164,7 @@ def _make_opener(files: Sequence[str], at_a_time: int):  # type: ignore[no-untyp
 
 
 def _compression(files: Sequence[str]) -> str:
-    compressions = {"GZIP" if tfrecords.is_gzipped(file) else "" for file in files}
-    if len(compressions) > 1:
-        raise ConfigurationError(f"examples: some files are gzipped and some are not: {', '.join(files)}")
-    return compressions.pop()
+    return "GZIP" if tfrecords.is_gzipped(files[0]) else ""
 
 
 def _example_bytes(split: Split) -> int:

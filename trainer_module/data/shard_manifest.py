@@ -4,10 +4,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from tfx_distribute.trainer_module import atomic_files
-from tfx_distribute.trainer_module.errors import DataError
 
 FILE = "manifest.json"
 RAW_EXAMPLES = "raw-examples.tfrecord"  # next to it: a few examples before the transform
@@ -67,29 +66,16 @@ class Manifest:
     schema_fingerprint: str
     splits: Mapping[str, SplitEntry]
 
-    def to_json(self) -> str:
-        """Returns the manifest as a JSON document."""
-        return _MANIFEST.dump_json(self, indent=1).decode()
-
 
 def read(folder: str) -> Manifest | None:
-    """Returns the manifest of a folder; None if it has none, as with other components.
-
-    Raises DataError if the file is not a valid manifest.
-    """
-    path = os.path.join(folder, FILE)
-    text = atomic_files.read(path)
-    if text is None:
-        return None
-    try:
-        return _MANIFEST.validate_json(text)
-    except ValidationError as error:
-        raise DataError(f"examples: {path} is not a manifest of shards: {error.errors()[0]['msg']}") from error
+    """Returns the manifest of a folder; None if no Sharder wrote it."""
+    text = atomic_files.read(os.path.join(folder, FILE))
+    return None if text is None else _MANIFEST.validate_json(text)
 
 
 def write(manifest: Manifest, folder: str) -> None:
     """Writes a manifest. Call this last: a folder with a manifest is complete."""
-    atomic_files.write(os.path.join(folder, FILE), manifest.to_json())
+    atomic_files.write(os.path.join(folder, FILE), _MANIFEST.dump_json(manifest, indent=1).decode())
 
 
 _MANIFEST = TypeAdapter(Manifest)

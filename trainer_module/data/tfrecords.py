@@ -10,28 +10,16 @@ import gzip
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO, Any
 
 import google_crc32c
 import tensorflow as tf
 
+from tfx_distribute.trainer_module.errors import DataError
+
 HEADER = struct.Struct("<QI")  # length of the record, masked checksum of the length
 CHECKSUM_BLOCK = 4 << 20
 FOOTER = struct.Struct("<I")  # masked checksum of the record
-
-
-@dataclass(frozen=True)
-class Damage:
-    """A record that cannot be read; `offset` is its first byte, uncompressed."""
-
-    file: str
-    record: int
-    offset: int
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.file}, record {self.record} at byte {self.offset}: {self.what}"
 
 
 def is_gzipped(file: str) -> bool:
@@ -39,26 +27,24 @@ def is_gzipped(file: str) -> bool:
     return file.endswith(".gz")
 
 
-def scan(file: str) -> Iterator[bytes | Damage]:
-    """Yields the records of a file, with a `Damage` in place of each damaged one.
+def scan(file: str) -> Iterator[bytes]:
+    """Yields the records of a file.
 
-    `file` is a path or address. A file whose name ends in `.gz` is gzipped.
+    `file` is a path or address. A file whose name ends in `.gz` is gzipped. Raises
+    DataError at a record that is damaged. It names its first byte, uncompressed.
     """
     number = offset = 0
     with tf.io.gfile.GFile(file, "rb") as raw:
         stream: Any = gzip.GzipFile(fileobj=raw) if is_gzipped(file) else raw
         while True:
             try:
-                result = _read_record(stream)
-            except (OSError, EOFError, zlib.error) as error:
-                yield Damage(file, number, offset, f"cannot be uncompressed ({error})")
+                record = _read_record(stream)
+            except (OSError, EOFError, zlib.error, _DamageError) as error:
+                what = error if isinstance(error, _DamageError) else f"cannot be uncompressed ({error})"
+                raise DataError(f"{file}, record {number} at byte {offset}: {what}") from error
+            if record is None:
                 return
-            if result is None:
-                return
-            record, problem, ends = result
-            yield Damage(file, number, offset, problem) if problem else record
-            if ends:
-                return
+            yield record
             number += 1
             offset += HEADER.size + len(record) + FOOTER.size
 
@@ -72,30 +58,36 @@ def checksum(path: str) -> str:
     return base64.b64encode(crc32c.digest()).decode()
 
 
-def first_damage(file: str) -> Damage | None:
-    """Returns the first damage in a file; None if the file is intact."""
-    return next((record for record in scan(file) if isinstance(record, Damage)), None)
+def first_damage(file: str) -> str:
+    """Names the first damaged record of a file; returns "" if the file is intact."""
+    try:
+        for _ in scan(file):
+            pass
+    except DataError as error:
+        return str(error)
+    return ""
 
 
-def _read_record(stream: IO[bytes]) -> tuple[bytes, str, bool] | None:
-    """Reads the next record; returns None at the end of the file.
+class _DamageError(Exception):
+    """A record is damaged in the way that the message says."""
 
-    Also returns its problem ("" if intact), and True if nothing after it can be read.
-    """
+
+def _read_record(stream: IO[bytes]) -> bytes | None:
+    """Reads the next record; returns None at the end of the file."""
     header = stream.read(HEADER.size)
     if not header:
         return None
     if len(header) < HEADER.size:
-        return b"", "the file ends in the middle of its length", True
+        raise _DamageError("the file ends in the middle of its length")
     length, checksum = HEADER.unpack(header)
     if checksum != _masked(header[:8]):
-        return b"", "its length does not match its checksum", True
+        raise _DamageError("its length does not match its checksum")
     record, footer = stream.read(length), stream.read(FOOTER.size)
     if len(record) + len(footer) < length + FOOTER.size:
-        return record, "the file ends in the middle of it", True
+        raise _DamageError("the file ends in the middle of it")
     if FOOTER.unpack(footer)[0] != _masked(record):
-        return record, "it does not match its checksum", False
-    return record, "", False
+        raise _DamageError("it does not match its checksum")
+    return record
 
 
 def _masked(content: bytes) -> int:

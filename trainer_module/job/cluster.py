@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import Distribution
 
@@ -141,16 +140,9 @@ def task_from_environment(environ: Mapping[str, str]) -> ClusterTask:
     text = environ.get(TF_CONFIG)
     if not text:
         return CHIEF_TASK
-    try:
-        document = json.loads(text)
-        roles = document.get("cluster") or {}
-        task = ClusterTask(str(document["task"]["type"]), int(document["task"]["index"])) if roles else CHIEF_TASK
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigurationError(f"TF_CONFIG of this process is not valid: {text!r} ({error})") from error
-    if task.role == "evaluator":
-        raise ConfigurationError(
-            "TF_CONFIG: this process is an evaluator, but the training processes evaluate; leave it out of the job"
-        )
+    document = json.loads(text)
+    roles = document.get("cluster") or {}
+    task = ClusterTask(str(document["task"]["type"]), int(document["task"]["index"])) if roles else CHIEF_TASK
     if CHIEF not in roles and task == ClusterTask(WORKER, 0):
         return CHIEF_TASK
     return task

@@ -1,9 +1,11 @@
-"""Names the features that a model predicts, and those that weigh its losses.
+"""Names the features that a model predicts, and what weighs its losses.
 
 Imports no TensorFlow.
 """
 
+import ast
 import json
+import math
 from collections.abc import Mapping
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -49,3 +51,17 @@ def check(label: FeatureNames | None, example_weight: FeatureNames | None, class
             f"example_weight: it is for the outputs {', '.join(sorted(example_weight))}, and label is for "
             f"{', '.join(sorted(outputs)) or 'none'}; write a weight for each of these, or one for all"
         )
+
+
+def parse_class_weight(text: str) -> dict[int, float]:
+    """Returns the weight of each class that a text such as `0: 1, 1: 2.5` lists."""
+    try:
+        weights = ast.literal_eval(f"{{{text.strip().strip('{}')}}}")
+        if all(type(number) is int and number >= 0 and 0 <= weight < math.inf for number, weight in weights.items()):
+            return {number: float(weight) for number, weight in weights.items()}
+    except (ValueError, SyntaxError, TypeError, AttributeError):
+        pass
+    raise ConfigurationError(
+        f"class_weight: {text!r} is not a list of classes and their weights; write them like 0: 1, 1: 2.5 (classes from 0, "
+        "weights of 0 or more)"
+    )

@@ -80,14 +80,10 @@ def _parse_rule(rule: str) -> tuple[str, tuple[str, ...]]:
         re.compile(pattern)
     except re.error as error:
         raise ConfigurationError(f"layout_rules: {pattern!r} is not a valid regular expression: {error}") from error
-    return pattern, _parse_dimensions(dimensions)
-
-
-def _parse_dimensions(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
+    names = tuple(name.strip() for name in dimensions.split(","))
     unknown = [name for name in names if name not in (BATCH, MODEL, UNSHARDED)]
     if unknown:
         raise ConfigurationError(
             f"layout_rules: the mesh has no dimension {unknown[0]!r}; choose one of {BATCH}, {MODEL}, {UNSHARDED}"
         )
-    return names
+    return pattern, names

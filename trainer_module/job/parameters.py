@@ -1,7 +1,7 @@
 """Declares all pipeline parameters of the Trainer: the only place that lists them.
 
-Each field below is one parameter with its type, default, limits and help. These are
-derived from the declarations:
+Each field of the groups is one parameter with its type, default, limit and help. These
+are derived from their `declarations`:
 
 * `pipelines.spec.parameters.Parameters`: `trainer.parameters` of the pipeline file.
 * `components.trainer`: the signature, the docstring and the execution
@@ -10,16 +10,58 @@ derived from the declarations:
 * `docs/parameters.md`, `docs/pipeline.schema.json` and the stubs (`.pyi`) that editors
   and type checkers read.
 
-After a change here, run `make generated`.
+After a change here, run `make generated`. This module is plain Python, since every
+training process imports it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, cast
 
-from tfx_distribute.trainer_module.job.declaration import parameter
+from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.strategy_info import NAMES, StrategyInfo, strategy_named
 
-# Per role. Far beyond any cluster of tf.distribute: documents grow with its square.
-_MAX_PROCESSES = 1_000
+_Value = TypeVar("_Value", bool, int, str)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A pipeline parameter, as its dataclass field declares it.
+
+    Attributes:
+      type: `bool`, `int` or `str`.
+      help: One paragraph of Markdown for all documentation: what the parameter does,
+        its unit, what 0 or an empty text means, and which strategies it goes with.
+      minimum: Smallest allowed number; None for no limit.
+      choices: All allowed values; empty if the type and the limit decide.
+    """
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    minimum: int | None
+    choices: tuple[str | int, ...]
+
+    def check(self, value: Any) -> None:
+        """Raises ConfigurationError if a value breaks the limit or the choices."""
+        if self.minimum is not None and value < self.minimum:
+            raise ConfigurationError(f"{self.name}: {value} is too small; write {self.minimum} or more")
+        if self.choices and value not in self.choices:
+            choices = ", ".join(map(str, self.choices))
+            raise ConfigurationError(f"{self.name}: {value!r} is not known; choose one of {choices}")
+
+
+def parameter(
+    default: _Value,
+    help: str,
+    *,
+    minimum: int | None = None,
+    choices: Sequence[str | int] = (),
+) -> _Value:
+    """Returns a dataclass field that declares a parameter; see `Declaration`."""
+    declared = {"help": help, "minimum": minimum, "choices": tuple(choices)}
+    return field(default=default, metadata=declared)
 
 
 @dataclass(frozen=True)
@@ -37,13 +79,11 @@ class Distribution:
         "Number of training processes. Under `multi_worker_mirrored` the chief is one of them; under `parameter_server` "
         "the chief only coordinates and comes on top. All other strategies train in one process.",
         minimum=1,
-        maximum=_MAX_PROCESSES,
     )
     num_parameter_servers: int = parameter(
         0,
         "Number of parameter servers, for `parameter_server` only; 0 starts one.",
         minimum=0,
-        maximum=_MAX_PROCESSES,
     )
     accelerator_type: str = parameter(
         "auto",
@@ -57,7 +97,6 @@ class Distribution:
         "and the other strategies use all GPUs that the process sees, or else its CPU as one device. On a CPU it is the "
         "number of logical devices, so that `mirrored` can be tried without a GPU.",
         minimum=0,
-        maximum=10_000,
     )
     all_reduce: str = parameter(
         "auto",
@@ -167,7 +206,6 @@ class TrainingOptions:
         0,
         "Seed of the initial weights, of shuffling and of dropout.",
         minimum=0,
-        maximum=2**32 - 1,
     )
     keras_version: int = parameter(
         2,
@@ -269,3 +307,18 @@ class FaultTolerance:
 
 
 GROUPS = (Distribution, TrainingOptions, InputOptions, FaultTolerance)
+
+
+def declarations(*groups: type) -> tuple[Declaration, ...]:
+    """Returns the parameters that dataclasses declare, in order."""
+    return tuple(
+        Declaration(each.name, cast(type, each.type), each.default, **each.metadata)
+        for group in groups
+        for each in fields(group)
+    )
+
+
+def check_values(group: Any) -> None:
+    """Checks the values of a dataclass of parameters against their declarations."""
+    for declared in declarations(type(group)):
+        declared.check(getattr(group, declared.name))

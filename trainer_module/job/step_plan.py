@@ -58,23 +58,12 @@ def make_plan(options: TrainingOptions, num_examples: int, num_replicas: int, fi
             f"batch of {batch}, but the train split has {num_examples} examples; "
             + (f"write at most {num_examples // batches}" if num_examples >= batches else "take fewer replicas")
         )
-    steps, fixed = plan_pass(options, num_examples, num_replicas, fixed_batches)
+    steps = math.ceil(num_examples / batch)
+    # With batches of one example, some replica would have none in the last step.
+    fixed = fixed_batches or options.drop_remainder or steps * batches > num_examples
+    if fixed:
+        steps = round(num_examples / batch)
     if options.epochs:
         return Plan(num_replicas, batch, steps, fixed, steps, steps * options.epochs)
     steps_per_epoch = min(options.steps_per_epoch or options.train_steps, options.train_steps)
     return Plan(num_replicas, batch, steps, fixed, steps_per_epoch, options.train_steps)
-
-
-def plan_pass(options: TrainingOptions, num_examples: int, num_replicas: int, fixed_batches: bool) -> tuple[int, bool]:
-    """Plans one pass over the examples, at least one global batch.
-
-    Returns the number of steps that see each example once, and True if all batches have
-    the same size, which is so with `fixed_batches`.
-    """
-    batches = num_replicas * options.gradient_accumulation_steps
-    batch = options.per_replica_batch_size * batches
-    steps = math.ceil(num_examples / batch)
-    # With batches of one example, some replica would have none in the last step.
-    if fixed_batches or options.drop_remainder or steps * batches > num_examples:
-        return round(num_examples / batch), True
-    return steps, False

@@ -1,12 +1,16 @@
-"""Chooses a strategy, and checks which options go together. Imports no TensorFlow."""
+"""Chooses a strategy, and checks which options go together, and with a module.
+
+Imports no TensorFlow.
+"""
 
 import math
 import re
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import fields, replace
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import class_weights, layout_rules
-from tfx_distribute.trainer_module.job.declaration import check_values
+from tfx_distribute.trainer_module.job import labels, layout_rules
+from tfx_distribute.trainer_module.job.parameters import check_values
 from tfx_distribute.trainer_module.job.strategy_info import AUTO, REDUCTION_SERVER, STRATEGIES, StrategyInfo
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, InputOptions, TrainingOptions
 
@@ -95,6 +99,42 @@ def check_run_fn(distribution: Distribution) -> None:
         raise ConfigurationError(f"strategy: a run_fn cannot train under {row.name!r} ({row.summary}); write build_model")
 
 
+# Settings that reach a run_fn in its fn_args, or that concern the processes around it.
+_REACH_RUN_FN = ("train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts")
+
+
+def find_ignored(
+    function: str,
+    options: TrainingOptions,
+    input_options: InputOptions,
+    fault_tolerance: FaultTolerance,
+    arguments: Collection[str],
+) -> dict[str, str]:
+    """Returns the settings that the module's function would ignore, and why.
+
+    A `run_fn` reads data, builds and fits the model itself, so most settings do not
+    reach it. A parameter with its default value does not count as set. `arguments`
+    names the Trainer's other arguments that have a value.
+    """
+    if function == "build_model":
+        reasons = {
+            "custom_config": "is for a run_fn; write hparams, for context.hparams of build_model",
+            "statistics": "are for a run_fn, which finds them in fn_args.num_examples; leave them out",
+        }
+        return {name: reason for name, reason in reasons.items() if name in arguments}
+    reasons = {
+        field.name: "a run_fn decides on it by itself; leave it out"
+        for group in (options, input_options, fault_tolerance)
+        for field in fields(group)
+        if field.name not in _REACH_RUN_FN and getattr(group, field.name) != field.default
+    }
+    if "hparams" in arguments:
+        reasons["hparams"] = "are for build_model; write custom_config, for fn_args.custom_config"
+    if "warm_start" in arguments:
+        reasons["base_model"] = "a run_fn takes weights from fn_args.base_model by itself; write nothing but its path"
+    return reasons
+
+
 def check_all_reduce(distribution: Distribution, where: str) -> None:
     """Checks that reduction servers, which only Vertex AI has, are not asked for."""
     if distribution.all_reduce == REDUCTION_SERVER:
@@ -141,10 +181,6 @@ def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
             f"all_reduce: {distribution.all_reduce} moves data between GPUs, but accelerator_type is 'cpu'; "
             "write all_reduce=auto or accelerator_type=gpu"
         )
-    if distribution.all_reduce == REDUCTION_SERVER and distribution.num_workers == 1:
-        raise ConfigurationError(
-            "all_reduce: reduction_server sums between machines, and num_workers is 1; write all_reduce=auto"
-        )
     if count > 1 and not row.all_devices:
         raise ConfigurationError(
             f"accelerator_count: strategy {strategy!r} trains on one device of a process, but accelerator_count is "
@@ -175,18 +211,6 @@ def _check_mesh(distribution: Distribution, row: StrategyInfo) -> None:
             )
 
 
-def _check_export(options: TrainingOptions) -> None:
-    metric = options.export_best
-    if options.export_mode and not metric:
-        raise ConfigurationError(
-            f"export_mode: {options.export_mode!r} goes with export_best, which is empty; write the name of a metric there"
-        )
-    if metric and not options.export_mode and not metric.endswith("loss"):
-        raise ConfigurationError(
-            f"export_mode: is missing; write min or max, for whether small or large values of {metric} are better"
-        )
-
-
 def _check_training_options(distribution: Distribution, row: StrategyInfo, options: TrainingOptions) -> None:
     if options.precision == "mixed_float16" and distribution.accelerator_type == "cpu":
         raise ConfigurationError(
@@ -207,10 +231,13 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
             f"steps_per_epoch: with epochs={options.epochs}, an epoch is one pass over the examples; write train_steps "
             "instead of epochs, or leave steps_per_epoch out"
         )
-    _check_export(options)
-    if options.profile_steps:
-        profile_window(options)
-    class_weights.parse(options.class_weight)
+    if options.export_best and not options.export_mode and not options.export_best.endswith("loss"):
+        raise ConfigurationError(
+            "export_mode: is missing; write min or max, for whether small or large values of "
+            f"{options.export_best} are better"
+        )
+    profile_window(options)
+    labels.parse_class_weight(options.class_weight)
 
 
 def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
@@ -222,12 +249,7 @@ def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
         raise ConfigurationError(
             f"profile_steps: {options.profile_steps!r} is not a window of training steps; write first and last, e.g. 100,120"
         )
-    first, last = int(match[1]), int(match[2])
-    if options.train_steps and last > options.train_steps:
-        raise ConfigurationError(
-            f"profile_steps: {options.profile_steps!r} is after the last of {options.train_steps} training steps"
-        )
-    return first, last
+    return int(match[1]), int(match[2])
 
 
 def learning_rate_factor(scaling: str, num_batches: int) -> float:

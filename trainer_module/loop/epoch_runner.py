@@ -103,7 +103,7 @@ class EpochRunner:
         with self._counter.meter.spending(self._agreeing):
             stop_training, save_due, preempted, times_wanted = self._peers.agree(
                 self._callbacks.model.stop_training,
-                self._checkpoints.due_at_epoch_end(self._counter.step),
+                self._checkpoints.due(self._counter.step),
                 preemption.preemption_requested(),
                 wants_times,
             )

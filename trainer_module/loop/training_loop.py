@@ -102,7 +102,7 @@ class _Training:
             reporter.enter("preparing to train")
             self._adapter.check_labels(features, data.label_ranges)
             self._input = _make_input_pipeline(job, data, features, self._plan, self._adapter)
-            self._user_callbacks = callbacks_lib.load(job.module, context, strategy)
+            self._user_callbacks = callbacks_lib.load(job.module, context)
         self.model = self._adapter.model
         self._callbacks = tf.keras.callbacks.CallbackList(  # outside the scope: Keras refuses some under parameter servers
             self._user_callbacks + _make_tensorboard_callbacks(job, is_chief),

@@ -48,10 +48,16 @@ class BestModel:
             return
         finite = {name: float(each) for name, each in metrics.items() if math.isfinite(each)}
         self._best = BestEvaluation(self._metric, epoch + 1, step, finite)
-        if self._is_chief:
-            self._save(self._best)
-        else:
+        if not self._is_chief:
             save_and_discard(lambda folder: self._checkpoint.write(f"{folder}/best"))
+            return
+        try:
+            self._folder.prepare()
+            self._folder.commit(_KIND, step, {"best": asdict(self._best)}, self._checkpoint.write)
+        except (tf.errors.OpError, OSError) as error:
+            raise TrainingError(
+                f"export_best: the best weights so far cannot be saved in {self._folder.path}: {first_line(error)}"
+            ) from error
 
     def restore(self) -> BestEvaluation | None:
         """Restores the weights of the best evaluation, and returns it.
@@ -72,15 +78,6 @@ class BestModel:
         if not math.isfinite(value) or self._best is None:
             return math.isfinite(value)
         return value < self._best.value if self._mode == "min" else value > self._best.value
-
-    def _save(self, best: BestEvaluation) -> None:
-        try:
-            self._folder.prepare()
-            self._folder.commit(_KIND, best.step, {"best": asdict(best)}, self._checkpoint.write)
-        except (tf.errors.OpError, OSError) as error:
-            raise TrainingError(
-                f"export_best: the best weights so far cannot be saved in {self._folder.path}: {first_line(error)}"
-            ) from error
 
 
 def check_metric(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_distribute.trainer_module import atomic_files, timeouts
+from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import TrainingError, first_line
 from tfx_distribute.trainer_module.job.step_plan import Plan
 from tfx_distribute.trainer_module.job.training_job import Distribution, FaultTolerance, TrainingJob
@@ -24,8 +24,6 @@ from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdap
 from tfx_distribute.trainer_module.state.state_folder import StateFolder
 
 _KIND = "state"
-# A save between two epochs may take at most this share of the time since the last one.
-MAX_SAVING_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Checkpoints:
       made_with: Settings that the state depends on besides the run's inputs, name ->
         value, readable by people. A state that was made with other settings is not
         used, but kept for a training with these.
-      owner: What this run is called as the owner of the folder; see `ownership`.
+      owner: What this run is called as the owner of the folder; see `state_folder`.
 
     Attributes:
       val_metrics: Metrics of the last evaluation, which the next save contains; `find`
@@ -83,7 +81,6 @@ class Checkpoints:
         self._fault_tolerance = fault_tolerance
         self._is_chief = is_chief
         self._saved_step, self._saved_at = 0, time.monotonic()
-        self._saving_seconds = 0.0  # for which training waited for the last save
         self.val_metrics: dict[str, float] = {}
         self.remark = ""
 
@@ -143,13 +140,6 @@ class Checkpoints:
             or (seconds and time.monotonic() - self._saved_at >= seconds)
         )
 
-    def due_at_epoch_end(self, step: int) -> bool:
-        """Returns True if it is worth saving, so that no evaluation is repeated."""
-        if step == self._saved_step or not self._folder:
-            return False
-        shortest_interval = max(timeouts.EPOCH_SAVE_SECONDS, self._saving_seconds / MAX_SAVING_SHARE)
-        return time.monotonic() - self._saved_at >= shortest_interval
-
     def steps_until_due(self, step: int) -> int:
         """Returns the training steps until the next save; huge if saves are by time."""
         every = self._fault_tolerance.save_checkpoints_steps
@@ -162,7 +152,6 @@ class Checkpoints:
         """
         if not self._folder:
             return
-        started = time.monotonic()
         self.remark = ""
         if self._is_chief:
             try:
@@ -180,7 +169,6 @@ class Checkpoints:
                 self.remark = _save_problem(error)
                 self._folder.sweep(_KIND)
         self._saved_step, self._saved_at = position.step, time.monotonic()
-        self._saving_seconds = self._saved_at - started
 
     def _save(self, position: Position, folder: StateFolder) -> None:
         values: dict[str, dict[str, Any]] = {}

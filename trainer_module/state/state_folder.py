@@ -2,6 +2,12 @@
 
 Each document is replaced atomically after everything else is written, so a process that
 is killed in between leaves the previous one intact.
+
+The pipeline step holds the lock of a saved state; the processes that train on other
+machines do not. If the step is lost, they continue until its lease expires. A run that
+starts meanwhile finds no lock, and both would write to the same files. So a file names
+the owner of the state, and a training that is no longer the owner ends before it
+changes which files count.
 """
 
 import contextlib
@@ -15,7 +21,18 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import TrainingError
-from tfx_distribute.trainer_module.state import ownership, saved_step
+from tfx_distribute.trainer_module.state import saved_step
+
+OWNER_FILE = "owner"
+
+
+def take(root: str, owner: str) -> None:
+    """Makes a run the owner of a saved state.
+
+    `owner` identifies the run: the address of its result, which is unique to the run
+    and the same in each of its attempts.
+    """
+    atomic_files.write(f"{root}/{OWNER_FILE}", owner)
 
 
 class StateFolder:
@@ -33,7 +50,7 @@ class StateFolder:
     def prepare(self) -> None:
         """Creates the folder. Raises TrainingError if another run has the root."""
         tf.io.gfile.makedirs(self.path)
-        ownership.check(self._root, self._owner)
+        self._check_ownership()
 
     def read(self, kind: str) -> dict[str, Any] | None:
         """Returns the document of a kind; None if there is none."""
@@ -60,10 +77,18 @@ class StateFolder:
         write(path)
         for file in tf.io.gfile.glob(f"{path}.*"):
             atomic_files.sync(file)
-        ownership.check(self._root, self._owner)  # again: variables may take minutes to write
+        self._check_ownership()  # again: variables may take minutes to write
         named = {**document, "checkpoint": name, "made_with": self._settings}
         atomic_files.write(f"{self.path}/{kind}.json", json.dumps(named, indent=1), durable=True)
         self.sweep(kind)
+
+    def _check_ownership(self) -> None:
+        current = atomic_files.read(f"{self._root}/{OWNER_FILE}")
+        if current and current != self._owner:
+            raise TrainingError(
+                f"checkpoint_dir: another run of the same training has taken the saved state {self._root}, so this one "
+                "ends; nothing follows it any more, or it was started twice"
+            )
 
     def sweep(self, kind: str) -> None:
         """Removes the files of all checkpoints but the one that counts, if it can.

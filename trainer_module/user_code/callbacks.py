@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
-from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.user_code import module_loader
 
 _keras = tf.keras.callbacks
@@ -30,9 +29,7 @@ _IN_STEP = (
 )
 
 
-def load(
-    module: UserModule, context: module_loader.ModelContext, strategy: tf.distribute.Strategy
-) -> list[tf.keras.callbacks.Callback]:
+def load(module: UserModule, context: module_loader.ModelContext) -> list[tf.keras.callbacks.Callback]:
     """Returns the callbacks that the module's `callbacks(context)` makes.
 
     Processes in step call the same callbacks, since all of them have to take part when
@@ -47,11 +44,6 @@ def load(
             raise ConfigurationError(
                 "module: callbacks returned a BackupAndRestore, which would resume the weights without the position in the "
                 "data; leave it out: training is saved every save_checkpoints_secs and resumes by itself"
-            )
-        if isinstance(callback, _keras.TensorBoard) and callback.histogram_freq and isinstance(strategy, MeshStrategy):
-            raise ConfigurationError(
-                "module: callbacks returned a TensorBoard with histogram_freq, but TensorBoard cannot make histograms of "
-                "variables divided over a mesh; write histogram_freq=0"
             )
         if not context.is_chief:
             _redirect(callback, context.model_run_dir)

@@ -21,7 +21,6 @@ from pathlib import Path
 MAX_CONTENT_BYTES = 1 << 20
 MAX_TOTAL_CONTENT_BYTES = 64 << 20
 MAX_FILES_OF_FOLDER = 1_000  # besides Python files; a folder with more holds data
-MAX_FOLDERS = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -77,9 +76,8 @@ def of_folder(folder: Path, excluding: Iterable[Path] = ()) -> str:
 
     Subfolders are included, links are followed, and each folder counts once. Python
     files count by content, other files up to 1 MiB each and 64 MiB in total, and by
-    size and modification time beyond that. The time is bounded: a folder with more than
-    1,000 other files counts only for its Python files, and after 10,000 folders the
-    rest is left out, with a warning.
+    size and modification time beyond that. A folder with more than 1,000 other files
+    counts only for its Python files.
 
     Not counted are hidden files and folders, virtual environments, caches, the runs of
     a pipeline, pipeline files, compiled pipelines, reports of runs, notebooks, logs,
@@ -165,9 +163,6 @@ def _walk(folder: Path, excluded: set[str]) -> Iterator[tuple[Path, list[Path]]]
         if real in seen or (subfolder != folder and not {*folders, *files}.isdisjoint(_MARKERS)):
             folders.clear()
             continue
-        if len(seen) == MAX_FOLDERS:
-            _log.warning("%s: has more than %d folders; the rest does not count as part of the module", folder, MAX_FOLDERS)
-            return
         seen.add(real)
         candidates = {name for name in (*folders, *files) if name in excluded_names or os.path.islink(f"{path}/{name}")}
         left_out = {name for name in candidates if os.path.realpath(f"{path}/{name}") in excluded}

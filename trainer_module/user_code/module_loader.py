@@ -135,22 +135,12 @@ def locate(name: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-@dataclass(frozen=True)
-class TopLevelNames:
-    """The names that a Python file defines or imports, `*` for a star import.
-
-    `defines_build_model` is True if the file itself defines a `build_model` that can be
-    called with one argument. A helper of that name usually cannot.
-    """
-
-    all: frozenset[str]
-    defines_build_model: bool = False
-
-
-def top_level_names(path: str | Path) -> TopLevelNames:
+def top_level_names(path: str | Path) -> dict[str, ast.AST | None]:
     """Returns the names that a Python file defines or imports, without running it.
 
-    Raises ConfigurationError if it cannot be read, or is not Python.
+    The values are what the file gives each name last; None if it imports it. A star
+    import has the name `*`. Raises ConfigurationError if the file cannot be read, or is
+    not Python.
     """
     try:
         tree = ast.parse(Path(path).read_bytes(), filename=str(path))
@@ -158,7 +148,7 @@ def top_level_names(path: str | Path) -> TopLevelNames:
         raise ConfigurationError(f"module: cannot read {path}: {error.strerror}") from error
     except SyntaxError as error:
         raise ConfigurationError(f"module: {path}, line {error.lineno}: {error.msg}") from error
-    values: dict[str, ast.AST | None] = {}  # name -> what the file gives it last; None if it is imported
+    values: dict[str, ast.AST | None] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             values[node.name] = node
@@ -167,8 +157,7 @@ def top_level_names(path: str | Path) -> TopLevelNames:
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             values.update((target.id, node.value) for target in targets if isinstance(target, ast.Name))
-    builder = values.get("build_model")
-    return TopLevelNames(frozenset(values), builder is not None and _takes_one_argument(builder))
+    return values
 
 
 def _takes_one_argument(value: ast.AST) -> bool:
@@ -181,16 +170,18 @@ def _takes_one_argument(value: ast.AST) -> bool:
     return is_accepted and positional - len(arguments.defaults) <= 1 and None not in arguments.kw_defaults
 
 
-def training_function(names: TopLevelNames, where: str) -> str:
+def training_function(names: Mapping[str, ast.AST | None], where: str) -> str:
     """Returns the name of a module's training function, `build_model` or `run_fn`.
 
-    If a file has both, `build_model` trains only if it is this package's: many modules
-    with a `run_fn` have a helper of that name. A star import counts if the file names
+    `names` is from `top_level_names`. If a file has both, `build_model` trains only if
+    the file itself defines one that can be called with one argument: many modules with
+    a `run_fn` have a helper of that name. A star import counts if the file names
     neither.
     """
-    if "run_fn" in names.all:
-        return "build_model" if names.defines_build_model else "run_fn"
-    if "build_model" in names.all or "*" in names.all:
+    builder = names.get("build_model")
+    if "run_fn" in names:
+        return "build_model" if builder and _takes_one_argument(builder) else "run_fn"
+    if "build_model" in names or "*" in names:
         return "build_model"
     raise ConfigurationError(
         f"module: {where} has neither build_model(context), which returns a compiled Keras model, nor TFX's run_fn(fn_args)"

@@ -223,7 +223,7 @@ def test_empty_split_is_refused(shard, tmp_path):
     [
         (
             lambda content: content[:-6] + bytes([content[-6] ^ 1]) + content[-5:],
-            r"record 4 at byte \d+: it does not match its checksum; regenerate the examples$",
+            r"record 4 at byte \d+: it does not match its checksum; make the examples again$",
         ),
         (lambda content: content[: len(content) * 4 // 5 + 20], r"record 4 at byte \d+: the file ends in the middle of it"),
     ],

@@ -77,13 +77,6 @@ def test_shards_of_another_schema_are_refused(examples, tmp_path):
         splits.check_schema(None, str(tmp_path / "other.pbtxt"))
 
 
-def test_invalid_manifest_is_refused(examples):
-    path = Path(examples.uri, shard_manifest.FILE)
-    path.write_text('{"seed": "no"}')
-    with pytest.raises(DataError, match=f"^examples: {path} is not a manifest of shards"):
-        shard_manifest.read(examples.uri)
-
-
 def test_other_payloads_are_refused(examples):
     examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_PROTO)
     with pytest.raises(ConfigurationError, match="holds FORMAT_PROTO, not tf.Examples"):

@@ -26,8 +26,8 @@ from tfx_distribute.trainer_module.job.training_job import (
     TrainingOptions,
     UserModule,
 )
-from tfx_distribute.trainer_module.state import ownership
 from tfx_distribute.trainer_module.state.saved_step import BEST_FILE, STATE_FILE
+from tfx_distribute.trainer_module.state.state_folder import OWNER_FILE
 from tfx_distribute.trainer_module.user_code.fingerprint import environment
 
 
@@ -187,8 +187,7 @@ def train(outputs):
 
 def test_a_run_owns_its_state_and_removes_it_after_success(outputs):
     with run_identity.owned(outputs):
-        ownership.check(outputs.checkpoint_dir, outputs.result_file)
-        assert os.path.exists(f"{outputs.checkpoint_dir}/{ownership.OWNER_FILE}")
+        assert Path(outputs.checkpoint_dir, OWNER_FILE).read_text() == outputs.result_file
     assert not os.path.exists(outputs.checkpoint_dir)
 
 
@@ -203,7 +202,7 @@ def test_a_state_in_use_is_refused(outputs):
 def test_the_state_of_a_run_without_a_model_stays(outputs):
     os.rmdir(outputs.serving_model_dir)
     train(outputs)
-    assert os.listdir(outputs.checkpoint_dir) == [ownership.OWNER_FILE]
+    assert os.listdir(outputs.checkpoint_dir) == [OWNER_FILE]
 
 
 def test_a_removal_that_is_interrupted_leaves_nothing_to_resume_from(outputs, monkeypatch):

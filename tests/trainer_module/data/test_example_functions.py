@@ -155,12 +155,6 @@ def test_exports_lookup_tables(data, tmp_path):
     assert served(model, features, tmp_path, image=b"", text=b"b") == [4.0]
 
 
-def test_names_a_function_with_other_arguments(tmp_path):
-    (tmp_path / "with_augment.py").write_text("def build_model(context): pass\n\ndef augment(features, label): pass\n")
-    with pytest.raises(ConfigurationError, match=r"write def augment\(features, label, seed\)"):
-        example_functions.load(UserModule("with_augment.build_model", (str(tmp_path),)))
-
-
 def test_a_request_needs_no_label(data, tmp_path):
     """The label is an image that is decoded, too."""
 

@@ -133,11 +133,6 @@ def test_counts_records_of_all_files(numbers):
     assert record_stream.count(numbers(101).train.files) == 101
 
 
-def test_gzipped_and_plain_files_do_not_mix(numbers, tmp_path):
-    with pytest.raises(ConfigurationError, match="some files are gzipped and some are not"):
-        record_stream.count([*numbers(4).train.files, str(tmp_path / "part-2.gz")])
-
-
 @pytest.mark.parametrize(
     ("shards", "readers", "examples", "cache"),
     [(0, 3, 101, "none"), (1, 2, 128, "memory"), (6, 4, 129, "none"), (8, 2, 101, "memory"), (24, 2, 101, "none")],

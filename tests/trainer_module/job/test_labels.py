@@ -1,5 +1,3 @@
-"""Tests names of labels and weights."""
-
 import pytest
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -55,3 +53,22 @@ def test_labels_that_go_with_weights(label, example_weight, class_weight):
 def test_weights_without_a_loss(label, example_weight, class_weight, message):
     with pytest.raises(ConfigurationError, match=message):
         labels.check(label, example_weight, class_weight)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        (" ", {}),
+        ("{}", {}),
+        ("0: 1, 1: 2.5", {0: 1.0, 1: 2.5}),
+        ("{3:0,0:1e-2}", {3: 0.0, 0: 0.01}),
+    ],
+)
+def test_classes_and_weights(text, weights):
+    assert labels.parse_class_weight(text) == weights
+
+
+@pytest.mark.parametrize("text", ["1", "spam: 2", "-1: 2", "1.5: 2", "0: -1", "0: nan", "0: 1: 2", "0: 1e999", "0: 'a'"])
+def test_anything_else_is_refused(text):
+    with pytest.raises(ConfigurationError, match="^class_weight: .* is not a list of classes .* like 0: 1, 1: 2.5"):
+        labels.parse_class_weight(text)

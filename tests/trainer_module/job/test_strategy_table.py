@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -92,7 +92,6 @@ def test_a_named_strategy_is_left_alone():
         ),
         ({"profile_steps": "5"}, "profile_steps: '5' is not a window of training steps"),
         ({"profile_steps": "5,3"}, "profile_steps: '5,3' is not a window of training steps"),
-        ({"profile_steps": "5,30", "train_steps": 20}, "profile_steps: '5,30' is after the last of 20 training steps"),
         ({"precision": "mixed_float16", "accelerator_type": "cpu"}, "precision: mixed_float16 needs a GPU"),
     ],
 )
@@ -111,3 +110,30 @@ def test_what_cannot_train_is_refused_with_the_fix(changes, message):
 @pytest.mark.parametrize(("scaling", "factor"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
 def test_factor_of_the_learning_rate(scaling, factor):
     assert strategy_table.learning_rate_factor(scaling, 4) == factor
+
+
+REACH_RUN_FN = {"train_steps", "eval_steps", "keras_version", "heartbeat_timeout_secs", "max_restarts"}
+
+
+def changed(group: type, name: str) -> object:
+    """Returns the group with another value for one of its fields."""
+    default = getattr(group(), name)
+    return group(**{name: not default if isinstance(default, bool) else default + type(default)(1)})
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [(group, field.name) for group in (TrainingOptions, InputOptions, FaultTolerance) for field in fields(group)],
+)
+def test_each_parameter_reaches_a_run_fn_or_is_named(group, name):
+    groups = [changed(group, name) if kind is group else kind() for kind in (TrainingOptions, InputOptions, FaultTolerance)]
+    assert set(strategy_table.find_ignored("run_fn", *groups, ())) == {name} - REACH_RUN_FN
+    assert not strategy_table.find_ignored("build_model", *groups, ())
+
+
+def test_arguments_of_the_other_function_are_named():
+    arguments = ("hparams", "custom_config", "base_model", "warm_start")
+    nothing = (TrainingOptions(), InputOptions(), FaultTolerance())
+    assert set(strategy_table.find_ignored("run_fn", *nothing, arguments)) == {"hparams", "base_model"}
+    assert set(strategy_table.find_ignored("build_model", *nothing, arguments)) == {"custom_config"}
+    assert not strategy_table.find_ignored("run_fn", *nothing, ())

@@ -43,7 +43,7 @@ def runner(monkeypatch):
     profiler.steps_until_end.return_value = 0
     checkpoints = Mock(remark="")
     checkpoints.steps_until_due.return_value = 1 << 62
-    checkpoints.due.return_value = checkpoints.due_at_epoch_end.return_value = True
+    checkpoints.due.return_value = True
     callbacks = tf.keras.callbacks.CallbackList([StopAfter(3)], model=model)
     made = EpochRunner(steps, Peers(tf.distribute.get_strategy()), 1, callbacks, counter, profiler, checkpoints)
     return made, lambda: [call.args[0] for call in checkpoints.save.call_args_list]

@@ -172,14 +172,6 @@ def test_a_retry_knows_the_best_so_far(job):
     assert (best.restore().epoch, float(model.layers[0].kernel.numpy()[0, 0])) == (2, 1.0)
 
 
-def test_a_training_with_other_settings_has_a_best_of_its_own(job):
-    offer(*make(job), [1.0])
-    other = replace(job, training_options=replace(job.training_options, per_replica_batch_size=16))
-    model, best = make(other)
-    offer(model, best, [2.0])
-    assert (best.restore().value, make(job)[1].restore().value) == (2.0, 1.0)
-
-
 def test_without_a_finite_value_nothing_is_best(job):
     model, best = make(job)
     offer(model, best, [float("nan")])

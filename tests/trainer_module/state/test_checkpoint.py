@@ -1,14 +1,15 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from full_disk import no_space
 
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import FaultTolerance
 from tfx_distribute.trainer_module.keras import keras_metrics
 from tfx_distribute.trainer_module.keras.model_adapters import factory
-from tfx_distribute.trainer_module.state import ownership, saved_step
+from tfx_distribute.trainer_module.state import saved_step, state_folder
 from tfx_distribute.trainer_module.state.checkpoint import Checkpoints, Position
 
 MADE_WITH = {"global_batch_size": 4, "steps_per_epoch": 10}
@@ -60,15 +61,21 @@ def variables(adapter):
 
 
 def test_everything_comes_back(tmp_path):
-    """Weights, the optimizer's slots, metrics and plain attributes of callbacks."""
+    """Weights, the optimizer's slots, metrics and plain attributes of callbacks.
+
+    Also the metrics of the last evaluation: the next one may be epochs away.
+    """
     before, mine, handle = make_adapter(), Mine(), object()
     for _ in range(3):
         take_step(before)
     mine.count, mine.seen, mine.table, mine.parts = 7, [1, 2], np.arange(3.0), [np.ones(2), np.zeros((2, 2))]
-    make_checkpoints(tmp_path, before, [mine]).save(Position(1, 3, 13))
+    checkpoints = make_checkpoints(tmp_path, before, [mine])
+    checkpoints.val_metrics = {"val_loss": 0.25}
+    checkpoints.save(Position(1, 3, 13))
     after, again = make_adapter(), Mine()
     again.handle = handle
-    assert restore(make_checkpoints(tmp_path, after, [again])) == Position(1, 3, 13)
+    resumed = make_checkpoints(tmp_path, after, [again])
+    assert (restore(resumed), resumed.val_metrics) == (Position(1, 3, 13), {"val_loss": 0.25})
     for restored, saved in zip(variables(after), variables(before), strict=True):
         np.testing.assert_array_equal(restored, saved)
     assert int(after.optimizer.iterations) == 3
@@ -76,19 +83,6 @@ def test_everything_comes_back(tmp_path):
     assert (again.count, again.seen, again.table.tolist()) == (7, [1, 2], [0.0, 1.0, 2.0])
     assert [part.tolist() for part in again.parts] == [[1.0, 1.0], [[0.0, 0.0], [0.0, 0.0]]]
     assert again.handle is handle
-
-
-def test_metrics_of_the_last_evaluation_come_back(tmp_path):
-    """The next one may be epochs away, or not come at all."""
-    adapter = make_adapter()
-    before = make_checkpoints(tmp_path, adapter)
-    before.val_metrics = {"val_loss": 0.25}
-    before.save(Position(1, 3, 13))
-    after = make_checkpoints(tmp_path, adapter)
-    after.find()
-    assert after.val_metrics == {"val_loss": 0.25}
-    other = make_checkpoints(tmp_path, adapter, made_with={**MADE_WITH, "epochs": 99})
-    assert (other.find(), other.val_metrics) == (Position(), {})
 
 
 class Keras3Stopping(tf.keras.callbacks.Callback):
@@ -145,12 +139,15 @@ def begin(folder, adapter, callbacks):
 
 
 def test_constructor_arguments_of_a_callback_are_not_restored(tmp_path):
-    """They belong to a process and a run; only later changes are saved."""
+    """They belong to a process and a run; only later changes are saved.
+
+    Nor are arrays of objects.
+    """
 
     class Writer(Mine):
         def __init__(self, is_chief, path):
             super().__init__()
-            self.is_chief, self.path = is_chief, path
+            self.is_chief, self.path, self.objects = is_chief, path, None
 
     chief = Writer(True, "/old/run")
     checkpoints = begin(
@@ -158,39 +155,39 @@ def test_constructor_arguments_of_a_callback_are_not_restored(tmp_path):
     )  # which the others do not have
     chief.count = 3
     chief.table[0] = 5.0
+    chief.objects = np.array(["a", {}], object)
     checkpoints.save(Position(0, 10, 10))
     worker = Writer(False, "/new/run")
     after = begin(tmp_path, make_adapter(), [worker])
     assert (worker.count, worker.table.tolist(), worker.is_chief, worker.path) == (3, [5.0, 0.0], False, "/new/run")
+    assert worker.objects is None
     again = Writer(True, "/third/run")
     after.save(Position(0, 20, 20))
     begin(tmp_path, make_adapter(), [again])
     assert again.count == 3, "saved again, though it has not changed since it was restored"
 
 
-def test_arrays_of_objects_are_left_out(tmp_path):
-    before, after = Mine(), Mine()
-    before.count, before.table = 7, np.array(["a", {}], object)
-    make_checkpoints(tmp_path, make_adapter(), [before]).save(Position(0, 10, 10))
-    begin(tmp_path, make_adapter(), [after])
-    assert (after.count, after.table.tolist()) == (7, [0.0, 0.0])
-
-
-def test_half_written_folder_of_tensorflow_is_removed(tmp_path):
-    checkpoints = make_checkpoints(tmp_path, make_adapter())
-    checkpoints.save(Position(0, 10, 10))
-    (folder,) = tmp_path.iterdir()
-    (folder / "state-15-0_temp").mkdir()
+def test_what_a_kill_in_the_first_save_leaves_is_ignored_and_removed(tmp_path):
+    adapter = make_adapter()
+    checkpoints = make_checkpoints(tmp_path, adapter)
+    folder = Path(checkpoints._folder.path)
+    (folder / "state-15-0_temp").mkdir(parents=True)
     (folder / "state-15-0_temp" / "part-00000-of-00001.data").write_text("half")
+    (folder / "state.json.partial").write_text('{"checkpoint": "st')
+    assert restore(checkpoints) == Position()
     checkpoints.save(Position(0, 20, 20))
     assert checkpoints.remark == ""
     assert kept(tmp_path) == {"state-20", "state"}
+    assert restore(make_checkpoints(tmp_path, adapter)) == Position(0, 20, 20)
 
 
 def test_save_that_fails_leaves_the_state_before_and_nothing_else(tmp_path, monkeypatch):
     adapter = make_adapter()
     checkpoints = begin(tmp_path, adapter, [])
     checkpoints.save(Position(0, 10, 10))
+
+    def no_space(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(np, "savez", no_space)
@@ -224,26 +221,12 @@ def test_document_that_is_renamed_although_the_storage_reports_an_error(tmp_path
     assert kept(tmp_path) == {"state-30", "state"}
 
 
-def test_incomplete_state_is_ignored(tmp_path):
-    """As after a kill in the first save. The same step can be saved again."""
-    adapter = make_adapter()
-    checkpoints = make_checkpoints(tmp_path, adapter)
-    checkpoints.save(Position(0, 10, 10))
-    (document,) = tmp_path.glob("*/state.json")
-    document.unlink()
-    document.with_name("state.json.partial").write_text('{"checkpoint": "st')
-    again = make_checkpoints(tmp_path, adapter)
-    assert restore(again) == Position()
-    again.save(Position(0, 10, 10))
-    assert restore(make_checkpoints(tmp_path, adapter)) == Position(0, 10, 10)
-
-
 def test_state_of_another_batch_is_kept_until_the_run_succeeds(tmp_path):
     """A mistyped number of workers does not cost what was trained before."""
     adapter, batch_of_8 = make_adapter(), {**MADE_WITH, "global_batch_size": 8}
     begin(tmp_path, adapter, []).save(Position(3, 0, 30))
     other = make_checkpoints(tmp_path, adapter, made_with=batch_of_8)
-    assert restore(other) == Position()
+    assert (restore(other), other.val_metrics) == (Position(), {})
     message = "starts from scratch: the saved state was made with global_batch_size=4 then, 8 now; it is kept"
     assert other.remark == message
     take_step(adapter)
@@ -286,16 +269,16 @@ def raise_interrupt(*_, **__):
 def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, monkeypatch):
     """Its step is gone, but its processes on other machines are still running."""
     orphan, new = make_checkpoints(tmp_path, make_adapter(), owner="/runs/1"), make_adapter()
-    ownership.take(str(tmp_path), "/runs/1")
+    state_folder.take(str(tmp_path), "/runs/1")
     orphan.save(Position(0, 10, 10))
-    ownership.take(str(tmp_path), "/runs/2")
+    state_folder.take(str(tmp_path), "/runs/2")
     before = set(tmp_path.rglob("*"))
     with pytest.raises(TrainingError, match=f"^checkpoint_dir: another run of the same training has .* {tmp_path}, so this"):
         orphan.save(Position(0, 20, 20))
     assert set(tmp_path.rglob("*")) == before
-    (tmp_path / ownership.OWNER_FILE).unlink()
+    (tmp_path / state_folder.OWNER_FILE).unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(atomic_files, "sync", lambda path: ownership.take(str(tmp_path), "/runs/2"))
+        patched.setattr(atomic_files, "sync", lambda path: state_folder.take(str(tmp_path), "/runs/2"))
         with pytest.raises(TrainingError, match="another run"):
             orphan.save(Position(0, 20, 20))  # it is replaced while it writes
     own = make_checkpoints(tmp_path, new, owner="/runs/2")
@@ -304,12 +287,15 @@ def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, 
     assert not own.remark
 
 
-def test_damaged_state_is_named(tmp_path):
+def test_a_state_that_is_damaged_or_of_another_model_is_named(tmp_path):
     adapter = make_adapter()
     make_checkpoints(tmp_path, adapter).save(Position(0, 10, 10))
+    message = r"the saved state .*/state-10-\w+ cannot be restored .*, remove the folder"
+    with pytest.raises(TrainingError, match=message):
+        restore(make_checkpoints(tmp_path, make_adapter(units=5)))
     for part in tmp_path.glob("*/state-10-*.data*"):
         part.write_bytes(part.read_bytes()[:10])
-    with pytest.raises(TrainingError, match=r"the saved state .*/state-10-\w+ cannot be restored .*, remove the folder"):
+    with pytest.raises(TrainingError, match=message):
         restore(make_checkpoints(tmp_path, adapter))
 
 
@@ -322,12 +308,6 @@ def test_a_document_that_is_cut_off_is_named(tmp_path, length):
     message = rf"{document} is cut off or damaged; .* remove the folder {document.parent} to start"
     with pytest.raises(TrainingError, match=message):
         restore(make_checkpoints(tmp_path, adapter))
-
-
-def test_state_of_another_model_is_refused(tmp_path):
-    make_checkpoints(tmp_path, make_adapter()).save(Position(0, 10, 10))
-    with pytest.raises(TrainingError, match="cannot be restored"):
-        restore(make_checkpoints(tmp_path, make_adapter(units=5)))
 
 
 def test_when_it_is_time(tmp_path, monkeypatch):
@@ -347,32 +327,6 @@ def test_when_it_is_time(tmp_path, monkeypatch):
     by_time.save(Position(0, 5, 5))
     assert not by_time.due(6)
     assert not make_without_folder().due(1)
-
-
-def test_saves_between_epochs(tmp_path, monkeypatch):
-    """After 5 s at least, and only if saving takes a tenth of the time or less."""
-    now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    checkpoints = make_checkpoints(tmp_path, make_adapter(), save_checkpoints_secs=0, save_checkpoints_steps=10)
-    now[0] += 4
-    assert not checkpoints.due_at_epoch_end(7)
-    now[0] += 1
-    assert checkpoints.due_at_epoch_end(7)
-    write = tf.train.Checkpoint.write
-
-    def write_slowly(*arguments):
-        now[0] += 2
-        return write(*arguments)
-
-    monkeypatch.setattr(tf.train.Checkpoint, "write", write_slowly)
-    checkpoints.save(Position(1, 0, 7))
-    now[0] += 30
-    assert not checkpoints.due_at_epoch_end(7), "it is saved already"
-    now[0] -= 11
-    assert not checkpoints.due_at_epoch_end(14)
-    now[0] += 1
-    assert checkpoints.due_at_epoch_end(14)
-    assert not make_without_folder().due_at_epoch_end(14)
 
 
 def make_without_folder():

@@ -1,7 +1,6 @@
 """Tests which callbacks of a module are refused before training."""
 
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import keras
 import pytest
@@ -9,7 +8,6 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
-from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 from tfx_distribute.trainer_module.user_code import callbacks
 
 
@@ -35,22 +33,9 @@ def test_callbacks_in_any_collection(collect):
     assert callbacks._as_list(collect([one])) == [one]
 
 
-@pytest.mark.parametrize(
-    ("callback", "strategy", "message"),
-    [
-        (
-            tf.keras.callbacks.BackupAndRestore("backup"),
-            tf.distribute.Strategy,
-            "a BackupAndRestore.* leave it out: training is saved every save_checkpoints_secs",
-        ),
-        (
-            tf.keras.callbacks.TensorBoard("logs", histogram_freq=1),
-            MeshStrategy,
-            "a TensorBoard with histogram_freq.* write histogram_freq=0",
-        ),
-    ],
-)
-def test_callbacks_that_cannot_work_are_refused(monkeypatch, callback, strategy, message):
-    monkeypatch.setattr(callbacks.module_loader, "load_optional", lambda *_: lambda context: [callback])
-    with pytest.raises(ConfigurationError, match=f"^module: callbacks returned {message}"):
-        callbacks.load(UserModule("m.build_model"), SimpleNamespace(is_chief=True), Mock(spec=strategy))
+def test_a_callback_that_saves_by_itself_is_refused(monkeypatch):
+    monkeypatch.setattr(
+        callbacks.module_loader, "load_optional", lambda *_: lambda context: [tf.keras.callbacks.BackupAndRestore("backup")]
+    )
+    with pytest.raises(ConfigurationError, match=r"^module: callbacks returned a BackupAndRestore.* leave it out: training"):
+        callbacks.load(UserModule("m.build_model"), SimpleNamespace(is_chief=True))

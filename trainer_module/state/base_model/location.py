@@ -18,17 +18,14 @@ def find(path: str) -> str:
     numbered SavedModels, of which the newest counts.
     """
     path = path.rstrip("/")
-    if tf.io.gfile.exists(path):
-        if is_keras_file(path):
-            return path
-        for folder in _list_folders(path):
-            if tf.io.gfile.exists(f"{folder}/saved_model.pb"):
-                return folder
-    elif not tf.io.gfile.exists(f"{path}.index"):  # which a TensorFlow checkpoint has
-        raise ConfigurationError(f"base_model: there is no {path}; write the path of a model, or latest_blessed")
+    if is_keras_file(path) and tf.io.gfile.exists(path):
+        return path
+    for folder in _list_folders(path):
+        if tf.io.gfile.exists(f"{folder}/saved_model.pb"):
+            return folder
     raise ConfigurationError(
-        f"base_model: {path} is not a model that can be read; write the folder of a SavedModel or of numbered ones, or a "
-        f"Keras file ({', '.join(_KERAS_SUFFIXES)}). To convert a checkpoint or an older file, call "
+        f"base_model: {path} is not a model that can be read; write latest_blessed, the folder of a SavedModel or of "
+        f"numbered ones, or a Keras file ({', '.join(_KERAS_SUFFIXES)}). To convert a checkpoint or an older file, call "
         'model.load_weights(...) and then model.save("x.keras")'
     )
 

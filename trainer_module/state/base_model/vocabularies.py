@@ -47,11 +47,6 @@ class Vocabularies:
         fitting = [axis for axis in range(len(shape)) if (shape[axis], base_shape[axis]) == ends]
         return fitting[-1] if fitting else None
 
-    @property
-    def num_known(self) -> int:
-        """Number of entries that both have."""
-        return len({*self.old} & {*self.new})
-
     def move_rows(self, path: str, initial: np.ndarray, value: np.ndarray, axis: int) -> np.ndarray:
         """Returns a weight's initial value with the rows of known entries replaced.
 

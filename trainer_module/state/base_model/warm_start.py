@@ -11,14 +11,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, WarmStar
 from tfx_distribute.trainer_module.job.warm_start import WarmStart, matches
 from tfx_distribute.trainer_module.keras.keras_models import is_keras_3
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
-from tfx_distribute.trainer_module.state.base_model import (
-    keras_files,
-    location,
-    matching,
-    model_weights,
-    saved_models,
-    vocabularies,
-)
+from tfx_distribute.trainer_module.state.base_model import files, location, matching, model_weights, vocabularies
 
 
 def freeze(model: tf.keras.Model, patterns: Sequence[str]) -> None:
@@ -56,7 +49,7 @@ def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_out
 
 def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_output: Any) -> WarmStartResult:
     """Gives the model the weights that correspond by their names."""
-    base, has_paths = (keras_files.read(path, model), True) if location.is_keras_file(path) else saved_models.read(path)
+    base, has_paths = files.read(path, model)
     base = [replace(weight, name=settings.rename_path(weight.name)) for weight in base]
     weights = model_weights.list_weights(model)
     names = [weight.path if has_paths else weight.variable_name for weight in weights]
@@ -108,7 +101,7 @@ def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_outpu
             value = entries.move_rows(weight.path, weight.read(), value, axis)
         weight.assign(value)
     used = {rows[weight.path][0].file: rows[weight.path][0] for weight, _ in fitting if weight.path in rows}
-    known = sum(entries.num_known for entries in used.values())
+    known = sum(len({*entries.old} & {*entries.new}) for entries in used.values())
     return WarmStartResult(
         len(fitting),
         len(weights) - len(fitting),

@@ -1,5 +1,7 @@
-"""Reads the weights of SavedModels, and names them when a model is exported."""
+"""Reads the weights of base models' files, and names those of an exported model."""
 
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -7,7 +9,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
-from tfx_distribute.trainer_module.state.base_model import model_weights
+from tfx_distribute.trainer_module.state.base_model import location, model_weights
 from tfx_distribute.trainer_module.state.base_model.matching import BaseWeight
 
 # Attribute of an exported model, with its weights by number and path. A SavedModel has
@@ -32,11 +34,46 @@ def _whole(variable: Any) -> Any:
     return container() if container else variable
 
 
-def read(folder: str) -> tuple[list[BaseWeight], bool]:
-    """Reads the names and shapes of a SavedModel's weights.
+def read(path: str, model: tf.keras.Model) -> tuple[list[BaseWeight], bool]:
+    """Reads the weights of a Keras file or a SavedModel, which `location.find` found.
 
     Also returns True if their names are paths, False if they are those of variables.
     """
+    return (_read_keras_file(path, model), True) if location.is_keras_file(path) else read_saved_model(path)
+
+
+def _read_keras_file(path: str, model: tf.keras.Model) -> list[BaseWeight]:
+    """Reads the weights of a Keras file.
+
+    A `.keras` file may need the classes of the model. A `.weights.h5` file has weights
+    alone, and is loaded into a copy of the model.
+    """
+    every = {type(layer) for _, layer in model_weights.iterate_layers(model)}
+    classes = {each.__name__: each for each in every if each.__module__.partition(".")[0] not in ("keras", "tf_keras")}
+
+    def load(local: str) -> tf.keras.Model:
+        with tf.device("CPU:0"):
+            if not local.endswith(".weights.h5"):
+                return tf.keras.models.load_model(local, custom_objects=classes, compile=False)
+            copy = tf.keras.models.clone_model(model)
+            copy.load_weights(local)
+            return copy
+
+    try:
+        # In a thread of its own, which is not in the scope of the strategy.
+        with tempfile.TemporaryDirectory(prefix="tfx-distribute-") as folder, ThreadPoolExecutor(1) as thread:
+            local = f"{folder}/{path.rpartition('/')[2]}"
+            tf.io.gfile.copy(path, local)
+            base = thread.submit(load, local).result()
+    except Exception as error:  # Keras raises what the code of a layer raises
+        raise ConfigurationError(
+            f"base_model: Keras cannot load {path}: {first_line(error)}; write another model, such as a SavedModel"
+        ) from error
+    return [BaseWeight(weight.path, weight.shape, weight.read) for weight in model_weights.list_weights(base)]
+
+
+def read_saved_model(folder: str) -> tuple[list[BaseWeight], bool]:
+    """Reads the names and shapes of a SavedModel's weights; see `read`."""
     graph = trackable_object_graph_pb2.TrackableObjectGraph()
     try:
         reader = tf.train.load_checkpoint(f"{folder}/variables/variables")

@@ -4,14 +4,20 @@ import pytest
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job import strategy_info
-from tfx_distribute.trainer_module.job.declaration import Declaration, check_values, declarations, parameter
-from tfx_distribute.trainer_module.job.parameters import GROUPS, Distribution
+from tfx_distribute.trainer_module.job.parameters import (
+    GROUPS,
+    Declaration,
+    Distribution,
+    check_values,
+    declarations,
+    parameter,
+)
 from tfx_distribute.trainer_module.job.strategy_info import STRATEGIES
 
 
 @dataclass(frozen=True)
 class Options:
-    steps: int = parameter(1, "Steps.", minimum=0, maximum=7)
+    steps: int = parameter(1, "Steps.", minimum=0)
     color: str = parameter("red", "A color.", choices=("red", "green"))
     size: int = parameter(2, "A size.", choices=(2, 3))
     flag: bool = parameter(False, "A flag.")
@@ -20,7 +26,7 @@ class Options:
 def test_declaration_is_that_of_an_ordinary_field():
     assert Options() == Options(1, "red", 2, False)
     steps, color, *_ = declarations(Options)
-    assert steps == Declaration("steps", int, 1, "Steps.", 0, 7, ())
+    assert steps == Declaration("steps", int, 1, "Steps.", 0, ())
     assert color.choices == ("red", "green")
 
 
@@ -28,7 +34,6 @@ def test_declaration_is_that_of_an_ordinary_field():
     ("values", "message"),
     [
         ({"steps": -1}, "steps: -1 is too small; write 0 or more"),
-        ({"steps": 8}, "steps: 8 is too large; write 7 or less"),
         ({"color": "blue"}, "color: 'blue' is not known; choose one of red, green"),
         ({"size": 4}, "size: 4 is not known; choose one of 2, 3"),
     ],

@@ -2,10 +2,11 @@
 
 import pytest
 import tensorflow as tf
+from tf_examples import make_example, write_examples
 
+from tfx_distribute.trainer_module import asking
+from tfx_distribute.trainer_module.asking import Questions
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.serving import asking
-from tfx_distribute.trainer_module.serving.asking import Questions
 
 VALUES = [[1.0], [2.0, 3.0], [4.0, 5.0, 6.0]]
 
@@ -14,14 +15,8 @@ VALUES = [[1.0], [2.0, 3.0], [4.0, 5.0, 6.0]]
 def examples(tmp_path):
     """Examples with a few numbers, a label, and a name that one of them lacks."""
     path = str(tmp_path / "examples")
-    with tf.io.TFRecordWriter(path) as writer:
-        for row, values in enumerate(VALUES):
-            example = tf.train.Example()
-            example.features.feature["x"].float_list.value.extend(values)
-            example.features.feature["kind"].bytes_list.value.append(b"a label")
-            if row:
-                example.features.feature["bonus"].float_list.value.append(1.0)
-            writer.write(example.SerializeToString())
+    bonus = [{}, {"bonus": 1.0}, {"bonus": 1.0}]
+    write_examples(path, [make_example(x=x, kind="a label", **more) for x, more in zip(VALUES, bonus, strict=True)])
     return (path,)
 
 
@@ -104,3 +99,26 @@ def test_models_that_cannot_be_asked_are_named(tmp_path, examples):
     assert "takes other, and not serialized examples" in asking.ask(Questions(str(tmp_path / "model"), examples))
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
     assert asking.ask(Questions(str(tmp_path / "empty"), examples)) == "it has no signature serving_default"
+
+
+def names(example: bytes) -> set[str]:
+    return set(tf.train.Example.FromString(example).features.feature)
+
+
+def test_requests_lack_labels_and_each_optional_feature_once():
+    examples = [make_example(x=1.0, y=1, bonus=2.0), make_example(x=3.0, y=0)]
+    together, first, second, lacking = asking.make_requests(examples, without=["y"], optional=["bonus"])
+    assert [names(example) for example in together.examples] == [{"x", "bonus"}, {"x"}]
+    assert (first.examples, second.examples) == (together.examples[:1], together.examples[1:])
+    assert (first.row, second.row, lacking.row) == (0, 1, None)
+    assert lacking.name == "an example without bonus"
+    assert names(*lacking.examples) == {"x"}
+
+
+@pytest.mark.parametrize("size", [10, asking.MAX_BYTES // 3])
+def test_a_few_examples_are_read_and_not_many_bytes(tmp_path, size):
+    paths = [str(tmp_path / name) for name in ("empty.gz", "some.gz")]
+    for path, count in zip(paths, (0, 100), strict=True):
+        write_examples(path, [b"x" * size] * count, "GZIP")
+    examples = asking.read_examples(paths)
+    assert len(examples) == (asking.MAX_EXAMPLES if size == 10 else 4)

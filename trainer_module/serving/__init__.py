@@ -1,1 +1,0 @@
-"""Asks an exported model as a server does, before it leaves the Trainer."""

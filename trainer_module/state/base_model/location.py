@@ -24,8 +24,8 @@ def find(path: str) -> str:
         if tf.io.gfile.exists(f"{folder}/saved_model.pb"):
             return folder
     raise ConfigurationError(
-        f"base_model: {path} is not a model that can be read; write latest_blessed, the folder of a SavedModel or of "
-        f"numbered ones, or a Keras file ({', '.join(_KERAS_SUFFIXES)}). To convert a checkpoint or an older file, call "
+        f"base_model: there is no model that can be read at {path}; write latest_blessed, the folder of a SavedModel or "
+        f"of numbered ones, or a Keras file ({', '.join(_KERAS_SUFFIXES)}). To convert a checkpoint or an older file, call "
         'model.load_weights(...) and then model.save("x.keras")'
     )
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     PARAMETER_SERVER,
@@ -58,22 +57,11 @@ class Step:
     group: int
 
     def complete(self, pod: Document) -> None:
-        """Adds the step's rights to the spec of a pod, where it has none of its own.
-
-        Raises:
-          ConfigurationError: This step runs as root, and the pod must not.
-        """
+        """Adds the step's rights to the spec of a pod, where it has none of its own."""
         pod.setdefault("serviceAccountName", self.account)
         context = pod.get("securityContext", {})
-        if "runAsUser" in context:
-            return
-        if self.user:
+        if self.user and "runAsUser" not in context:
             pod["securityContext"] = {"runAsUser": self.user, "runAsGroup": self.group, **context}
-        elif context.get("runAsNonRoot"):
-            raise ConfigurationError(
-                "targets.kubeflow.security_context: this step runs as root, and pods of a training must not; give the image "
-                "a USER that is a number and not 0, as tfx-distribute's Dockerfile does, or write run_as_non_root: false"
-            )
 
 
 @dataclass(frozen=True)

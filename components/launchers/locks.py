@@ -63,11 +63,6 @@ def exclusive(folder: str, what: str, advice: str) -> Iterator[None]:
     Raises:
       InUseError: Another live process holds the lock.
       ConfigurationError: The lock file cannot be opened.
-
-    Example:
-      >>> advice = "wait until it ends, or write another --root"
-      >>> with exclusive("runs/taxi", "the run folder", advice):
-      ...     run()
     """
     file = _acquire(folder, what, advice)
     if file is None:

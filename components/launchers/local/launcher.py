@@ -94,10 +94,6 @@ def settings(new: LocalLauncherSettings) -> Iterator[None]:
     """Temporarily replaces the settings, within the block.
 
     They cannot be passed to the executor, because TFX creates it.
-
-    Example:
-      >>> with settings(LocalLauncherSettings(gpus=("0", "1"))):
-      ...     launch(job, work_dir)
     """
     token = _settings.set(new)
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
+from tfx_distribute.components.launchers.kubernetes.job_kinds import CONTAINER
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.liveness import exit_codes
 from tfx_distribute.trainer_module.reporting.progress import Progress, ProgressLog

@@ -24,21 +24,10 @@ def call_with_retries(
     is_transient: Callable[[Exception], bool],
     timeout_seconds: float | None = None,
 ) -> T:
-    """Sends a request, repeatedly if the service cannot be reached or cannot answer.
+    """Sends a request, repeatedly after errors that are transient; returns the answer.
 
-    Args:
-      request: Sends the request once.
-      service: Name of the service, for messages.
-      is_transient: Returns True for an error after which another request may succeed.
-      timeout_seconds: Seconds without an answer after which it is given up; None for
-        `timeouts.ANSWER_SECONDS`.
-
-    Returns:
-      The answer.
-
-    Raises:
-      NoAnswerError: There was no answer for that long.
-      Exception: The first error that is not transient, as `request` raised it.
+    Raises a NoAnswerError after `timeout_seconds` without an answer, by default
+    `timeouts.ANSWER_SECONDS`.
     """
     seconds = timeouts.ANSWER_SECONDS if timeout_seconds is None else timeout_seconds
     deadline = time.monotonic() + seconds

@@ -12,9 +12,8 @@ import pytest
 from pod_faults import evict
 from real_cluster import wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution

@@ -12,7 +12,7 @@ from digits_on_cluster import QUEUE, TRAIN_ONLY, TWO_WORKERS
 from pod_faults import RunningTraining, evict, exhaust_memory, trained_steps
 from real_cluster import Namespace, make_pod, wait_until
 
-from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.components.launchers.kubernetes.job_kinds import QUEUE_LABEL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -8,9 +8,8 @@ from kubernetes import client
 from launching import Launch, pod_templates
 from real_cluster import CLAIM, USER, Document, Namespace, wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JobKind
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JobKind, KubernetesSettings
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.targets.kubeflow.machines import make_pod_template

@@ -6,9 +6,8 @@ import yaml
 from launching import Launch
 from running import wait_until
 
-from tfx_distribute.components.launchers.kubernetes.job_kinds import Step, TFJob
+from tfx_distribute.components.launchers.kubernetes.job_kinds import KubernetesSettings, Step, TFJob
 from tfx_distribute.components.launchers.kubernetes.launcher import KubernetesLauncher
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.training_job import Distribution
 

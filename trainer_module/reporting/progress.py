@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from absl import logging
 from pydantic import ConfigDict, TypeAdapter
+
+from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
 # Environment variable: path of the file; if unset, reports go to standard output.
 PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
@@ -109,6 +112,28 @@ def describe(progress: Progress) -> str:
     stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
     printed = progress.activity if progress.phase == "run_fn" and not stall else ""
     return "; ".join(filter(None, (progress.phase, printed, where, metrics, stall, progress.message)))
+
+
+class ProgressLog:
+    """Logs reports of training processes, rarer the longer training takes.
+
+    Reports with a message, and those of other phases than `train`, are all logged.
+    """
+
+    def __init__(self) -> None:
+        self._started: dict[ClusterTask, float] = {}
+        self._logged: dict[ClusterTask, float] = {}
+
+    def __call__(self, task: ClusterTask, progress: Progress) -> None:
+        """Logs a report, if one is due."""
+        now = time.monotonic()
+        if progress.phase == "start" or task not in self._started:
+            self._started[task] = now
+        is_early = now - self._logged.get(task, 0.0) < log_interval(now - self._started[task])
+        if is_early and progress.phase in ("train", "run_fn") and not (progress.message or progress.stalled_secs):
+            return
+        self._logged[task] = now
+        logging.info("%s: %s", task, describe(progress))
 
 
 class Activity:

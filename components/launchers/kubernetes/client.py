@@ -20,8 +20,7 @@ from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers import retry
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import reasons
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JobKind
-from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
+from tfx_distribute.components.launchers.kubernetes.job_kinds import CONTAINER, JobKind
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 _KUEUE, _JOB_UID_LABEL = "kueue.x-k8s.io", "kueue.x-k8s.io/job-uid"

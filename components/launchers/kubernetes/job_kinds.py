@@ -9,13 +9,11 @@ starts it. Pure functions, without requests to Kubernetes.
 import abc
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, QUEUE_LABEL, KubernetesSettings
-from tfx_distribute.components.launchers.launcher import Training
-from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.components.launchers.launcher import LauncherSettings, Training
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF,
     PARAMETER_SERVER,
@@ -34,10 +32,39 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
+CONTAINER = "tensorflow"  # the Training Operator looks for a container of this name
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PORT = 2222  # of the processes of a JobSet
 TASK_INDEX = "TFX_DISTRIBUTE_TASK_INDEX"
 _JOBSET, _TFJOB = "jobset.sigs.k8s.io", "training.kubeflow.org"  # prefixes of labels
 _INDEX = f"{_JOBSET}/job-index"
+
+
+@dataclass(frozen=True)
+class KubernetesSettings(LauncherSettings):
+    """Settings of training on Kubernetes: pods, and how they are scheduled.
+
+    Attributes:
+      worker: Pod of each training process: a PodTemplateSpec with one container,
+        `tensorflow`.
+      parameter_server: Pod of each parameter server, and of a chief that only
+        coordinates.
+      training: `step` for processes in the Trainer's own step; `jobset` or `tfjob` for
+        pods; or `auto`: in the step if it is a single process, else in pods of a JobSet
+        where the cluster has them, or of a TFJob. `elsewhere` is `auto`, but never in
+        the step.
+      labels: Labels of the job.
+      queue: Local queue of Kueue; None without Kueue.
+    """
+
+    worker: Mapping[str, Any]
+    parameter_server: Mapping[str, Any]
+    _: KW_ONLY
+    training: Literal["auto", "step", "elsewhere", "jobset", "tfjob"] = "auto"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    queue: str | None = None
+
+    LAUNCHER: ClassVar[str] = "kubernetes"
 
 
 @dataclass(frozen=True)
@@ -58,22 +85,11 @@ class Step:
     group: int
 
     def complete(self, pod: Document) -> None:
-        """Adds the step's rights to the spec of a pod, where it has none of its own.
-
-        Raises:
-          ConfigurationError: This step runs as root, and the pod must not.
-        """
+        """Adds the step's rights to the spec of a pod, where it has none of its own."""
         pod.setdefault("serviceAccountName", self.account)
         context = pod.get("securityContext", {})
-        if "runAsUser" in context:
-            return
-        if self.user:
+        if self.user and "runAsUser" not in context:
             pod["securityContext"] = {"runAsUser": self.user, "runAsGroup": self.group, **context}
-        elif context.get("runAsNonRoot"):
-            raise ConfigurationError(
-                "targets.kubeflow.security_context: this step runs as root, and pods of a training must not; give the image "
-                "a USER that is a number and not 0, as tfx-distribute's Dockerfile does, or write run_as_non_root: false"
-            )
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,14 @@ from absl import logging
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.errors import GoneError, NotFollowedError
 from tfx_distribute.components.launchers.kubernetes import reasons
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, JobState, Step
+from tfx_distribute.components.launchers.kubernetes.job_kinds import (
+    JOB_KINDS,
+    QUEUE_LABEL,
+    JobState,
+    KubernetesSettings,
+    Step,
+)
 from tfx_distribute.components.launchers.kubernetes.pods import LAST_LINES, ChiefLog, PodEnd, has_started, has_trained
-from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL, KubernetesSettings
 from tfx_distribute.components.launchers.launcher import Failure, Launcher, Request, State, Training
 from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingError
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask, tasks_of

@@ -3,17 +3,15 @@
 import contextlib
 import time
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from absl import logging
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER
-from tfx_distribute.components.launchers.progress_log import ProgressLog
+from tfx_distribute.components.launchers.kubernetes.job_kinds import CONTAINER
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.liveness import exit_codes
-from tfx_distribute.trainer_module.reporting.progress import Progress
+from tfx_distribute.trainer_module.reporting.progress import Progress, ProgressLog
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -55,7 +53,7 @@ class PodEnd:
         # there are others.
         words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
         how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
-        return PodEnd(name, how, at, exit_codes.is_final(end.exit_code) and not _was_removed(pod, end))
+        return PodEnd(name, how, at, exit_codes.is_final(end.exit_code))
 
 
 def has_started(pod: "client.V1Pod") -> bool:
@@ -78,14 +76,6 @@ def has_trained(pod: "client.V1Pod") -> bool:
 def _training_state(pod: "client.V1Pod") -> "client.V1ContainerState | None":
     """Returns the state of the container that trains; None if it has none yet."""
     return next((each.state for each in pod.status.container_statuses or () if each.name == CONTAINER), None)
-
-
-def _was_removed(pod: "client.V1Pod", end: "client.V1ContainerStateTerminated") -> bool:
-    """Returns True if a pod's process ended because the pod was being deleted."""
-    if pod.metadata.deletion_timestamp is None or end.finished_at is None:
-        return False
-    grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-    return bool(end.finished_at >= pod.metadata.deletion_timestamp - grace)
 
 
 class ChiefLog:

@@ -14,7 +14,9 @@ _NO_PACKAGE = (
     "write it as targets.kubeflow.image"
 )
 # Reasons that only a person can remove: waiting for other jobs to end does not help.
-_FINAL = re.compile(r"LocalQueue \S+ doesn't exist|violates PodSecurity|must specify|serviceaccount \S+ not found")
+_FINAL = re.compile(
+    r"LocalQueue \S+ doesn't exist|violates PodSecurity|must specify|serviceaccount \S+ not found|runAsNonRoot"
+)
 # The first pattern that matches decides.
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (r"failed quota: .*must specify", "write cpu and memory for this component in resources, which the quota counts"),

@@ -25,10 +25,6 @@ class ForkServer(ForkClient):
     Start it before you need it: the import takes seconds, in which the caller can do
     something else. `log` gets the output of the server itself. Its training processes
     use `keras_version`, 2 or 3.
-
-    Example:
-      >>> with ForkServer("server.log") as server:
-      ...     server.wait_ready()
     """
 
     def __init__(self, log: str | Path, keras_version: int = 2):

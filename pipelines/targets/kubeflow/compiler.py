@@ -13,7 +13,7 @@ from tfx.components.example_gen.component import FileBasedExampleGen
 from tfx.orchestration import pipeline as tfx_pipeline
 from tfx.utils import name_utils
 
-from tfx_distribute.components.launchers.kubernetes.settings import QUEUE_LABEL
+from tfx_distribute.components.launchers.kubernetes.job_kinds import QUEUE_LABEL
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.notify import kubeflow_step
 from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec

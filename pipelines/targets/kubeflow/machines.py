@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_distribute.components import timeouts
-from tfx_distribute.components.launchers.kubernetes.settings import CONTAINER, KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.job_kinds import CONTAINER, KubernetesSettings
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings

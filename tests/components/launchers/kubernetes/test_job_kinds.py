@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from kubernetes import client
 
-from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, TASK_INDEX, Step
-from tfx_distribute.components.launchers.kubernetes.settings import KubernetesSettings
+from tfx_distribute.components.launchers.kubernetes.job_kinds import JOB_KINDS, TASK_INDEX, KubernetesSettings, Step
 from tfx_distribute.components.launchers.launcher import Training
 from tfx_distribute.trainer_module.job.cluster import ClusterTask, task_from_environment, tasks_of
 from tfx_distribute.trainer_module.job.training_job import Distribution

@@ -316,11 +316,7 @@ def test_pods_have_the_rights_of_the_step():
 
 def test_pods_of_a_step_that_is_root():
     root = replace(step("s", "u"), user=0)
-    with pytest.raises(
-        ConfigurationError, match=r"this step runs as root, .* give the image a USER .*run_as_non_root: false"
-    ):
-        pod_spec(root, securityContext={"runAsNonRoot": True})
-    assert pod_spec(root, securityContext={"runAsNonRoot": False})["securityContext"] == {"runAsNonRoot": False}
+    assert pod_spec(root, securityContext={"runAsNonRoot": True})["securityContext"] == {"runAsNonRoot": True}
 
 
 def test_preferred_kinds():

@@ -18,6 +18,7 @@ NEVER_FITS = (
         (f"{FORBIDDEN}failed quota: q: must specify limits.cpu for: tensorflow", True),
         (f'{FORBIDDEN}violates PodSecurity "restricted:latest": runAsNonRoot != true', True),
         (f'{FORBIDDEN}error looking up service account team/x: serviceaccount "x" not found', True),
+        ("Failed: Error: container has runAsNonRoot and image will run as root", True),
         (NEVER_FITS, False),
         ("LocalQueue nobody doesn't exist", True),
     ],

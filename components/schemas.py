@@ -6,9 +6,8 @@ Readers compare fingerprints to detect examples that were made with another sche
 import hashlib
 
 import tensorflow_transform as tft
-from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tfx.dsl.io import fileio
+from tfx.utils import io_utils
 
 
 def load_schema(transform_graph: str | None, schema_file: str | None) -> schema_pb2.Schema | None:
@@ -17,8 +16,7 @@ def load_schema(transform_graph: str | None, schema_file: str | None) -> schema_
         return tft.TFTransformOutput(transform_graph).transformed_metadata.schema
     if schema_file is None:
         return None
-    with fileio.open(schema_file, "r") as file:
-        return text_format.Parse(file.read(), schema_pb2.Schema())
+    return io_utils.SchemaReader().read(schema_file)
 
 
 def fingerprint(schema: schema_pb2.Schema) -> str:

@@ -3,13 +3,7 @@
 import reprlib
 from typing import Annotated, Any, ClassVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 Scalar = bool | int | float | str

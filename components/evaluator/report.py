@@ -8,6 +8,7 @@ from absl import logging
 from tfx import types
 from tfx.dsl.io import fileio
 from tfx.types import standard_artifacts, standard_component_specs
+from tfx.utils import io_utils
 
 from tfx_distribute.components.example_gen.names import describe_examples
 from tfx_distribute.components.report import artifact_types, artifacts, page
@@ -57,10 +58,9 @@ def write(title: str, inputs: Mapping[str, list[types.Artifact]], outputs: Mappi
         logging.warning("The report lacks: %s", text)
     (html,) = outputs["html"]
     # TFX makes a folder for each output; pages expect a file at the address.
-    if fileio.exists(html.uri) and fileio.isdir(html.uri):
+    if fileio.isdir(html.uri):
         fileio.rmtree(html.uri)
-    with fileio.open(html.uri, "w") as file:
-        file.write(page.render(report))
+    io_utils.write_string_file(html.uri, page.render(report))
     if report.evaluation is None:
         return
     blessing.set_string_custom_property(VERDICTS, json.dumps(report.evaluation.describe_thresholds()))

@@ -5,11 +5,9 @@ from typing import Any
 
 import tensorflow_data_validation as tfdv
 from absl import logging
-from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from tfx import types
 from tfx.components.example_validator import executor
 from tfx.components.statistics_gen import stats_artifact_utils
-from tfx.dsl.io import fileio
 from tfx.proto.orchestration import execution_result_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils
@@ -67,7 +65,8 @@ class Executor(executor.Executor):
             for feature, reason in rules_lib.apply(anomalies, rules):
                 lines.append(f"{feature or 'all examples'} ({split}): {reason.description.strip()}")
                 kinds.add(reason.type)
-            _write(output.uri, split, proto, anomalies)
+            for name, message in ((ANOMALIES_FILE, anomalies), (STATISTICS_FILE, proto)):
+                io_utils.write_bytes_file(os.path.join(output.uri, f"Split-{split}", name), message.SerializeToString())
             blessed[split] = int(not anomalies.anomaly_info and not anomalies.HasField("dataset_anomaly_info"))
         output.set_json_value_custom_property(executor.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
         result = execution_result_pb2.ExecutorOutput()
@@ -83,13 +82,3 @@ class Executor(executor.Executor):
             logging.warning("%s", line)
         result.output_artifacts[standard_component_specs.ANOMALIES_KEY].artifacts.append(output.mlmd_artifact)
         return result
-
-
-def _write(
-    folder: str, split: str, statistics: statistics_pb2.DatasetFeatureStatisticsList, anomalies: anomalies_pb2.Anomalies
-) -> None:
-    folder = os.path.join(folder, f"Split-{split}")
-    fileio.makedirs(folder)
-    for name, message in ((ANOMALIES_FILE, anomalies), (STATISTICS_FILE, statistics)):
-        with fileio.open(os.path.join(folder, name), "wb") as file:
-            file.write(message.SerializeToString())

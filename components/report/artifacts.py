@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import logging
 from tfx.dsl.io import fileio
+from tfx.utils import io_utils
 
 from tfx_distribute.components.report import curves, features
 from tfx_distribute.components.report.evaluation import read as read_evaluation
@@ -87,5 +88,4 @@ def read(
 def read_search(folder: str, properties: Mapping[str, Any]) -> SearchResult:
     """Reads the trials of a search, given the folder and properties of its artifact."""
     objective, goal = str(properties.get("objective", "score")), str(properties.get("goal", "max"))
-    with fileio.open(os.path.join(folder, TABLE_FILE), "r") as file:
-        return SearchResult(objective, goal, tuple(from_lines(file.read())))
+    return SearchResult(objective, goal, from_lines(io_utils.read_string_file(os.path.join(folder, TABLE_FILE))))

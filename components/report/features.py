@@ -6,6 +6,7 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from tfx.dsl.io import fileio
+from tfx.utils import io_utils
 
 from tfx_distribute.components.report.data import Anomaly, Feature, Histogram, Split
 
@@ -116,7 +117,6 @@ def _read_splits(folder: str, file: str, kind: Any) -> list[tuple[str, Any]]:
     """Returns name and document of each split, `train` first."""
     splits = []
     for path in fileio.glob(os.path.join(folder, "Split-*", file)):
-        with fileio.open(path, "rb") as reader:
-            document = kind.FromString(reader.read())
-        splits.append((os.path.basename(os.path.dirname(path)).removeprefix("Split-"), document))
+        name = os.path.basename(os.path.dirname(path)).removeprefix("Split-")
+        splits.append((name, kind.FromString(io_utils.read_bytes_file(path))))
     return sorted(splits, key=lambda split: (split[0] != "train", split[0]))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from absl import logging
 from google.protobuf import json_format
 from tfx.components.util import udf_utils
-from tfx.dsl.io import fileio
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
@@ -252,10 +251,7 @@ def _read_data(
 def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:
     """Reads a Tuner's document in KerasTuner's format; None if there is no Tuner."""
     file = _file(inputs, standard_component_specs.HYPERPARAMETERS_KEY)
-    if file is None:
-        return None
-    with fileio.open(file, "r") as stream:
-        return dict(json.load(stream))
+    return dict(json.loads(io_utils.read_string_file(file))) if file else None
 
 
 def _count_examples(inputs: staging.Artifacts) -> dict[str, int] | None:

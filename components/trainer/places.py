@@ -23,11 +23,7 @@ from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.launchers.sigterm import terminable
 from tfx_distribute.components.trainer import job_builder, run_identity, staging
 from tfx_distribute.trainer_module import atomic_files
-from tfx_distribute.trainer_module.errors import (
-    ConfigurationError,
-    TfxDistributeError,
-    TrainingError,
-)
+from tfx_distribute.trainer_module.errors import ConfigurationError, TfxDistributeError, TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult, keras_environment
 from tfx_distribute.trainer_module.liveness import lease
 from tfx_distribute.trainer_module.state import saved_step

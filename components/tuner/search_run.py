@@ -79,6 +79,12 @@ class SearchRun:
             reason = f"; the last one, {trials_ended[-1].trial}: {trials_ended[-1].message}" if trials_ended else ""
             self._forget_failures()
             raise TrainingError(f"tune: none of the {len(trials_ended)} trials succeeded{reason}")
+        longest = count_epochs(self._job.training_options)
+        if self._search.oracle == "hyperband" and all(trial.epochs < longest for trial in trials_ended):
+            announce(
+                f"tune.space: it has fewer combinations of values than hyperband begins with, so no trial was continued to "
+                f"epochs={longest}; write oracle: random, or fewer epochs"
+            )
         ranked = trials.ranked(trials_ended, self._search.goal)
         return trials.SearchResult(self._search.objective, self._search.goal, ranked)
 

@@ -177,6 +177,15 @@ def test_hyperband_continues_the_best_trials(run, tmp_path):
     assert list(tmp_path.glob(f"trial-0/{STATE}")), "a later attempt may continue from it"
 
 
+@pytest.mark.parametrize("values", [8, 9])
+def test_hyperband_says_if_it_continues_no_trial(run, announced, values):
+    """KerasTuner ends without continuing any trial if it finds no new values."""
+    trainings = Trainings(lambda job: 1.0)
+    run(trainings, space={"units": ValueRange(min=1, max=values)}, oracle="hyperband", max_trials=0).run()
+    is_short = {job.training_options.epochs for job in trainings.jobs} == {1}
+    assert is_short == announced[-1].startswith("tune.space: it has fewer combinations of values") == (values == 8)
+
+
 def test_failed_trials_count_as_the_worst_of_their_round(run):
     trainings = Trainings(lambda job: float("nan") if job.hparams["units"] % 2 else loss(job))
     search = run(trainings, oracle="hyperband", max_trials=0, max_consecutive_failed_trials=20, seed=1)

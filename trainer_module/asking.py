@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module import timeouts
 from tfx_distribute.trainer_module.data import tfrecords
-from tfx_distribute.trainer_module.errors import ConfigurationError, first_line
+from tfx_distribute.trainer_module.errors import ConfigurationError, DataError, first_line
 
 SIGNATURE = "serving_default"
 MAX_EXAMPLES = 16
@@ -95,7 +95,10 @@ def ask(questions: Questions) -> str:
 
     Returns why the model could not be asked; empty if it was.
     """
-    examples = read_examples(questions.examples)
+    try:
+        examples = read_examples(questions.examples)
+    except DataError as error:
+        return str(error)
     if not examples:
         return f"there are no examples in {', '.join(questions.examples)}"
     try:

@@ -58,7 +58,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         _copy_raw_examples(options)
         fingerprint = schemas.fingerprint(options.schema)
         # Written last: output without a manifest is incomplete.
-        shard_manifest.write(shard_manifest.Manifest(options.compression, options.seed, fingerprint, splits), sharded.uri)
+        shard_manifest.write(shard_manifest.Manifest(fingerprint, splits), sharded.uri)
 
 
 def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:

@@ -19,7 +19,7 @@ from tfx.utils import io_utils, path_utils, proto_utils
 
 from tfx_distribute.components.trainer import input_splits, run_identity, staging
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.job import labels, shard_plan, strategy_info, strategy_table
+from tfx_distribute.trainer_module.job import labels, strategy_info, strategy_table
 from tfx_distribute.trainer_module.job.training_job import (
     Distribution,
     FaultTolerance,
@@ -226,8 +226,7 @@ def _read_data(
     train = splits.read(train_splits, "train_args")
     if not train.num_examples:
         raise ConfigurationError("examples: the train split has no examples")
-    processes = strategy_table.reading_processes(parameters.distribution)
-    logging.info("%d examples to train on: %s", train.num_examples, shard_plan.describe(train, processes))
+    logging.info("%d examples to train on, in %d files", train.num_examples, len(train.files))
     # Splits named in eval_args must exist. If none is named, and there is no split
     # `eval`, nothing is evaluated while training.
     eval_splits = list(eval_args.splits) or ["eval"]

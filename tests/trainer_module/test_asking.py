@@ -99,6 +99,8 @@ def test_models_that_cannot_be_asked_are_named(tmp_path, examples):
     assert "takes other, and not serialized examples" in asking.ask(Questions(str(tmp_path / "model"), examples))
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))
     assert asking.ask(Questions(str(tmp_path / "empty"), examples)) == "it has no signature serving_default"
+    (tmp_path / "damaged").write_text("not a file of records")
+    assert "damaged, record 0 at byte 0" in asking.ask(Questions(str(tmp_path / "empty"), (str(tmp_path / "damaged"),)))
 
 
 def names(example: bytes) -> set[str]:

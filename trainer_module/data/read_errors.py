@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -11,7 +10,6 @@ from tfx_distribute.trainer_module.data import tfrecords
 from tfx_distribute.trainer_module.data.feature_specs import FeatureSpec
 from tfx_distribute.trainer_module.errors import DataError
 
-MAX_SHOWN, MAX_LENGTH = 5, 20  # values that a message names, and characters of each
 PARSED_AT_ONCE = 4096
 
 
@@ -48,38 +46,7 @@ def _check_records(file: str, features: FeatureSpec, error: tf.errors.OpError) -
 
 def _check_record(file: str, number: int, record: bytes, features: FeatureSpec, error: tf.errors.OpError) -> None:
     try:
-        tf.io.parse_single_example(record, features)
+        tf.io.parse_example([record], features)
     except tf.errors.InvalidArgumentError as mismatch:
-        feature = re.search(r"Key: (?P<name>.+?)\.  |Feature: (?P<other>.+?) \(data type", mismatch.message)
-        reason = _describe_mismatch(record, feature["name"] or feature["other"]) if feature else mismatch.message
+        reason = re.sub(r"\{\{.*?\}\} |Name: <unknown>, | \[Op:\w+\]", "", mismatch.message)
         raise DataError(f"examples: {file}, record {number} does not match the schema: {reason}") from error
-
-
-def _describe_mismatch(record: bytes, name: str) -> str:
-    """Describes the values of a feature that does not match the schema.
-
-    Names values of other features too, by which the example can be found in its source.
-    """
-    features = tf.train.Example.FromString(record).features.feature
-    kind, values = _values(features[name]) if name in features else ("", [])
-    found = f"{len(values)} {kind} value{'s' if len(values) > 1 else ''}" if values else "no value"
-    others = [f"{other}={_shorten(_values(features[other])[1])}" for other in sorted(features) if other != name]
-    shown = ", ".join(others[:MAX_SHOWN]) + (", ..." if len(others) > MAX_SHOWN else "")
-    return f"feature {name!r} has {found}" + (f", in the example with {shown}" if shown else "")
-
-
-def _values(feature: tf.train.Feature) -> tuple[str, list[Any]]:
-    kind = feature.WhichOneof("kind")
-    return (kind.removesuffix("_list"), list(getattr(feature, kind).value)) if kind else ("", [])
-
-
-def _shorten(values: list[Any]) -> str:
-    first = values[0] if values else ""
-    text = (
-        first.decode(errors="replace")
-        if isinstance(first, bytes)
-        else f"{first:g}"
-        if isinstance(first, float)
-        else str(first)
-    )
-    return text[:MAX_LENGTH] + ("..." if len(text) > MAX_LENGTH or len(values) > 1 else "")

@@ -56,13 +56,9 @@ class Manifest:
     """The content of a folder of shards.
 
     Attributes:
-      compression: `none` or `gzip`.
-      seed: Seed that the examples were shuffled with.
       schema_fingerprint: SHA-256 of the examples' schema.
     """
 
-    compression: str
-    seed: int
     schema_fingerprint: str
     splits: Mapping[str, SplitEntry]
 

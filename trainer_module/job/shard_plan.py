@@ -11,7 +11,7 @@ This is plain arithmetic, without TensorFlow.
 import math
 from dataclasses import dataclass
 
-from tfx_distribute.trainer_module.job.training_job import InputOptions, Split
+from tfx_distribute.trainer_module.job.training_job import InputOptions
 
 SHARD_BYTES = 128 << 20  # most in a shard, if the number of shards is not set
 MAX_OPEN_FILES = InputOptions.cycle_length
@@ -55,17 +55,6 @@ def share(num: int, num_readers: int) -> Share:
     """Returns the share of each of `num_readers` processes in `num` shards."""
     groups = math.gcd(num, num_readers)
     return Share(num // groups, num_readers // groups)
-
-
-def describe(split: Split, num_readers: int) -> str:
-    """Describes in words what each of `num_readers` processes reads of a split."""
-    num = len(split.files)
-    if not split.sharded:
-        return f"{num} files that are not shards; each process reads all and takes 1 in {num_readers} of their examples"
-    per_process = share(num, num_readers)
-    if per_process.sharing == 1:
-        return f"{num} shards; each process reads {per_process.shards} of its own"
-    return f"{num} shards; each process reads {per_process.shards} and takes 1 in {per_process.sharing} of their examples"
 
 
 def at_a_time(num: int, most: int) -> int:

@@ -181,6 +181,10 @@ def _check_devices(distribution: Distribution, row: StrategyInfo) -> None:
             f"all_reduce: {distribution.all_reduce} moves data between GPUs, but accelerator_type is 'cpu'; "
             "write all_reduce=auto or accelerator_type=gpu"
         )
+    if distribution.all_reduce == REDUCTION_SERVER and distribution.num_workers == 1:
+        raise ConfigurationError(
+            "all_reduce: reduction_server sums between machines, and num_workers is 1; write all_reduce=auto"
+        )
     if count > 1 and not row.all_devices:
         raise ConfigurationError(
             f"accelerator_count: strategy {strategy!r} trains on one device of a process, but accelerator_count is "

@@ -3,13 +3,11 @@
 import ast
 import importlib
 import importlib.util
-import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
@@ -72,11 +70,10 @@ def load(module: UserModule) -> Callable[..., Any]:
     except Exception as error:
         where = _describe_place(error)
         raise ConfigurationError(f"module: {name!r} does not import: {where}{type(error).__name__}: {error}") from error
-    _check_is_in(module.search_path, name, imported)
     try:
         return getattr(imported, function)
     except AttributeError as error:
-        raise ConfigurationError(f"module: {name!r} ({imported.__file__}) has no function {function!r}") from error
+        raise ConfigurationError(f"module: {imported} has no function {function!r}") from error
 
 
 def _describe_place(error: Exception) -> str:
@@ -89,16 +86,6 @@ def _describe_place(error: Exception) -> str:
         if not frame.filename.startswith("<frozen importlib") and frame.filename != importlib.__file__
     ]
     return f"{frames[-1].filename}, line {frames[-1].lineno}: " if len(frames) > 1 else ""
-
-
-def _check_is_in(search_path: Sequence[str], name: str, imported: ModuleType) -> None:
-    """Checks that a module's file was imported, not another module of that name."""
-    wanted = next((path for folder in search_path if (path := Path(folder) / f"{name}.py").exists()), None)
-    found = getattr(imported, "__file__", None)
-    if wanted and found and os.path.realpath(wanted) != os.path.realpath(found):
-        raise ConfigurationError(
-            f"module: {wanted.name} has the name of {found}, which is imported instead; rename the file"
-        )
 
 
 def load_optional(module: UserModule, name: str) -> Callable[..., Any] | None:

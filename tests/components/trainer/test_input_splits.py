@@ -36,7 +36,7 @@ def examples(tmp_path):
         name = str(path.relative_to(folder))
         entries.append(ShardEntry(name, 10, path.stat().st_size, checksum(str(path))))
     fingerprint = schemas.fingerprint(schemas.load_schema(None, str(tmp_path / "schema.pbtxt")))
-    shard_manifest.write(Manifest("none", 0, fingerprint, {"train": SplitEntry(30, tuple(entries), FEATURES)}), str(folder))
+    shard_manifest.write(Manifest(fingerprint, {"train": SplitEntry(30, tuple(entries), FEATURES)}), str(folder))
     artifact = standard_artifacts.Examples()
     artifact.uri = str(folder)
     artifact.split_names = artifact_utils.encode_split_names(["train"])

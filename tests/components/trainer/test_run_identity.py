@@ -56,7 +56,7 @@ def shards(folder, **checksums):
         for name, checksum in checksums.items()
     }
     folder.mkdir()
-    shard_manifest.write(shard_manifest.Manifest("none", 0, "schema", splits), made.uri)
+    shard_manifest.write(shard_manifest.Manifest("schema", splits), made.uri)
     return made
 
 

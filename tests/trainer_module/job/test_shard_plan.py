@@ -1,7 +1,6 @@
 import pytest
 
 from tfx_distribute.trainer_module.job import shard_plan
-from tfx_distribute.trainer_module.job.training_job import Split
 
 
 @pytest.mark.parametrize(
@@ -31,18 +30,6 @@ def test_sizes_differ_by_one_the_larger_first():
 )
 def test_what_each_process_reads(num, readers, share):
     assert shard_plan.share(num, readers) == shard_plan.Share(*share)
-
-
-@pytest.mark.parametrize(
-    ("sharded", "readers", "words"),
-    [
-        (True, 2, "4 shards; each process reads 2 of its own"),
-        (True, 8, "4 shards; each process reads 1 and takes 1 in 2 of their examples"),
-        (False, 2, "4 files that are not shards; each process reads all and takes 1 in 2 of their examples"),
-    ],
-)
-def test_what_each_process_reads_is_told(sharded, readers, words):
-    assert shard_plan.describe(Split(("a", "b", "c", "d"), 9, sharded=sharded), readers) == words
 
 
 def test_files_at_a_time_divide_all():

@@ -63,6 +63,10 @@ def test_a_named_strategy_is_left_alone():
             {"strategy": "parameter_server", "accelerator_count": 2},
             "accelerator_count: strategy 'parameter_server' trains on one device of a process",
         ),
+        (
+            {"strategy": "multi_worker_mirrored", "all_reduce": "reduction_server"},
+            "all_reduce: reduction_server sums between machines, and num_workers is 1",
+        ),
         ({"mesh": "1x2"}, "mesh: strategy 'default' does not split a model, but mesh is 1x2; .*strategy=model_parallel"),
         ({"layout_rules": "kernel = model"}, "layout_rules: strategy 'default' does not split a model"),
         ({"strategy": "model_parallel", "mesh": "2"}, "mesh: '2' is not a valid mesh; write .* such as 2x4"),

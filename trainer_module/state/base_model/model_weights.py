@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.experimental import dtensor
 
 from tfx_distribute.trainer_module.keras.keras_models import is_keras_3
-from tfx_distribute.trainer_module.strategies import mesh_strategy
 
 
 @dataclass(eq=False)
@@ -41,8 +39,7 @@ class ModelWeight:
         for variable in self.parts:
             part = value[start : start + variable.shape[0]] if len(self.parts) > 1 else value
             part = np.asarray(part).astype(tf.as_dtype(variable.dtype).name)
-            layout = getattr(variable, "layout", None)
-            variable.assign(part if layout is None else mesh_strategy.shard(part, layout))
+            variable.assign(part)  # over a mesh, `mesh_strategy` divides it
             start += len(part) if part.shape else 0
 
     def read(self) -> np.ndarray:
@@ -127,8 +124,6 @@ def _to_snake_case(class_name: str) -> str:
 
 
 def _read(variable: Any) -> np.ndarray:
-    layout = getattr(variable, "layout", None)
-    if layout is not None:
-        replicated = dtensor.Layout.replicated(layout.mesh, layout.rank)
-        return np.asarray(dtensor.unpack(dtensor.relayout(variable.read_value(), replicated))[0].numpy())
+    if getattr(variable, "layout", None) is not None:
+        return np.asarray(variable.numpy())  # of all parts: see `mesh_strategy`
     return np.asarray(tf.convert_to_tensor(variable.value if is_keras_3() else variable.read_value()).numpy())

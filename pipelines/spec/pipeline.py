@@ -114,7 +114,7 @@ class Data(SpecModel):
     """`fail` refuses a run if a span inside the window is missing, or its files lack
     columns that others have. `skip` leaves out missing spans, and names them; columns
     that a span lacks have no values."""
-    span: Annotated[str, BeforeValidator(str)] = ""
+    span: Annotated[str, BeforeValidator(str, json_schema_input_type=str | int)] = ""
     """The last span, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
     pipeline parameter. `scheduled` is the last one that had ended at the scheduled time
     of the run, or when it was started by hand. Default: the newest that is there when
@@ -204,7 +204,11 @@ class Transform(SpecModel):
 class Shards(SpecModel):
     """Sharder, which writes examples as shards for the training processes."""
 
-    num_shards: Annotated[int, BeforeValidator(lambda value: 0 if value == "auto" else value), Field(ge=0, le=100_000)] = 0
+    num_shards: Annotated[
+        int,
+        BeforeValidator(lambda value: 0 if value == "auto" else value, json_schema_input_type=int | Literal["auto"]),
+        Field(ge=0, le=100_000),
+    ] = 0
     """Number of shards of each split; a pipeline parameter. `auto` or 0 chooses a
     number that suits the training processes and the data."""
     compression: Literal["none", "gzip"] | None = None

@@ -29,7 +29,8 @@ from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.beam import Beam
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
-from tfx_distribute.pipelines.spec.targets import Targets
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.job.labels import names_in
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
@@ -423,6 +424,25 @@ class Notify(SpecModel):
                 "they belong there and not into this file"
             )
         return urls
+
+
+class LocalSettings(SpecModel):
+    """Settings of runs on this machine."""
+
+    root: str | None = None
+    """Folder for artifacts, metadata, logs and models. Default: `runs/<name>` in the
+    working folder."""
+
+
+class Targets(SpecModel):
+    """Settings of each platform that a pipeline runs on."""
+
+    local: LocalSettings = LocalSettings()
+    """This machine."""
+    kubeflow: KubeflowSettings | None = None
+    """Kubeflow Pipelines."""
+    vertex: VertexSettings | None = None
+    """Vertex AI."""
 
 
 class PipelineSpec(SpecModel):

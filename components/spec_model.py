@@ -3,8 +3,10 @@
 import reprlib
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetJsonSchemaHandler, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 Scalar = bool | int | float | str
 
@@ -47,3 +49,13 @@ class SpecModel(BaseModel):
                 if value is None and key in fields_by_key(cls) and key not in cls.NULLABLE:
                     raise ValueError(f"{key}: is empty; write a value ({{}} for a section's defaults), or leave the key out")
         return values
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Returns the JSON schema, in which only the keys `NULLABLE` may be null."""
+        schema = handler(core_schema)
+        for name, key in handler.resolve_ref_schema(schema).get("properties", {}).items():
+            if name not in cls.NULLABLE and {"type": "null"} in key.get("anyOf", ()):
+                key["anyOf"].remove({"type": "null"})
+                key.pop("default")  # null
+        return schema

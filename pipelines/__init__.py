@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from tfx_distribute.pipelines.spec.pipeline import Change as Change
     from tfx_distribute.pipelines.spec.pipeline import Data as Data
     from tfx_distribute.pipelines.spec.pipeline import Evaluate as Evaluate
+    from tfx_distribute.pipelines.spec.pipeline import LocalSettings as LocalSettings
     from tfx_distribute.pipelines.spec.pipeline import Metric as Metric
     from tfx_distribute.pipelines.spec.pipeline import Notify as Notify
     from tfx_distribute.pipelines.spec.pipeline import Parameters as Parameters
     from tfx_distribute.pipelines.spec.pipeline import PipelineSpec as PipelineSpec
     from tfx_distribute.pipelines.spec.pipeline import Push as Push
     from tfx_distribute.pipelines.spec.pipeline import Shards as Shards
+    from tfx_distribute.pipelines.spec.pipeline import Targets as Targets
     from tfx_distribute.pipelines.spec.pipeline import Train as Train
     from tfx_distribute.pipelines.spec.pipeline import Transform as Transform
     from tfx_distribute.pipelines.spec.pipeline import Validate as Validate
-    from tfx_distribute.pipelines.spec.targets import LocalSettings as LocalSettings
-    from tfx_distribute.pipelines.spec.targets import Targets as Targets
     from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings as KubeflowSettings
     from tfx_distribute.pipelines.targets.kubeflow.settings import Secret as Secret
     from tfx_distribute.pipelines.targets.kubeflow.settings import SecurityContext as SecurityContext

@@ -57,7 +57,7 @@ def override(spec: PipelineSpec, parameters: Mapping[str, Scalar]) -> PipelineSp
             type_name = type(default).__name__
             raise ConfigurationError(
                 f"{_format_argument(hparam, value)}: {hparam} is {shorten(repr(default))} in the pipeline file; "
-                f"write a {type_name}"
+                f"write a value of type {type_name}"
             )
     given = " ".join(_format_argument(name, value) for name, value in parameters.items())
     try:

@@ -41,7 +41,10 @@ def _quantity(value: str) -> str:
 Quantity = Annotated[
     str,
     # YAML reads 4 as a number, where Kubernetes has the text "4".
-    BeforeValidator(lambda value: str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value),
+    BeforeValidator(
+        lambda value: str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value,
+        json_schema_input_type=str | float,
+    ),
     AfterValidator(_quantity),
 ]
 

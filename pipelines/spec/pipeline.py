@@ -29,7 +29,8 @@ from tfx_distribute.pipelines.spec import files, metric_config
 from tfx_distribute.pipelines.spec.beam import Beam
 from tfx_distribute.pipelines.spec.machines import MachineSpec
 from tfx_distribute.pipelines.spec.parameters import Parameters
-from tfx_distribute.pipelines.spec.targets import Targets
+from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
+from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.job.labels import names_in
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 
@@ -114,7 +115,7 @@ class Data(SpecModel):
     """`fail` refuses a run if a span inside the window is missing, or its files lack
     columns that others have. `skip` leaves out missing spans, and names them; columns
     that a span lacks have no values."""
-    span: Annotated[str, BeforeValidator(str)] = ""
+    span: Annotated[str, BeforeValidator(str, json_schema_input_type=str | int)] = ""
     """The last span, such as `2026-11-25`, or `2026-11-25T07` for an hour; a
     pipeline parameter. `scheduled` is the last one that had ended at the scheduled time
     of the run, or when it was started by hand. Default: the newest that is there when
@@ -204,7 +205,11 @@ class Transform(SpecModel):
 class Shards(SpecModel):
     """Sharder, which writes examples as shards for the training processes."""
 
-    num_shards: Annotated[int, BeforeValidator(lambda value: 0 if value == "auto" else value), Field(ge=0, le=100_000)] = 0
+    num_shards: Annotated[
+        int,
+        BeforeValidator(lambda value: 0 if value == "auto" else value, json_schema_input_type=int | Literal["auto"]),
+        Field(ge=0, le=100_000),
+    ] = 0
     """Number of shards of each split; a pipeline parameter. `auto` or 0 chooses a
     number that suits the training processes and the data."""
     compression: Literal["none", "gzip"] | None = None
@@ -419,6 +424,25 @@ class Notify(SpecModel):
                 "they belong there and not into this file"
             )
         return urls
+
+
+class LocalSettings(SpecModel):
+    """Settings of runs on this machine."""
+
+    root: str | None = None
+    """Folder for artifacts, metadata, logs and models. Default: `runs/<name>` in the
+    working folder."""
+
+
+class Targets(SpecModel):
+    """Settings of each platform that a pipeline runs on."""
+
+    local: LocalSettings = LocalSettings()
+    """This machine."""
+    kubeflow: KubeflowSettings | None = None
+    """Kubeflow Pipelines."""
+    vertex: VertexSettings | None = None
+    """Vertex AI."""
 
 
 class PipelineSpec(SpecModel):

@@ -160,6 +160,8 @@ def _find_label_problem(label: Column) -> str:
         return "its rows have several values; name a column with one"
     if isinstance(values[0], str) and not _repeats(label):
         return "nearly every row has a text of its own; name a column whose values repeat, or one of numbers"
+    if rare := [value for value, rows in _count_classes(label).items() if rows == 1]:
+        return f"{rare[0]!r} is in one row only, and cannot be trained and evaluated on; remove the row"
     return ""
 
 

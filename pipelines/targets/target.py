@@ -3,7 +3,7 @@
 To add a target, write a folder `targets/NAME/` with a `target.py`, a `settings.py`,
 whose class has `TARGET`, a `compiler.py` with `compile_pipeline` and a `machines.py`
 with `launcher_settings`, and add one line to `TARGETS` and one field to
-`spec.targets.Targets`. The choices of `--target` and the target's own command-line
+`spec.pipeline.Targets`. The choices of `--target` and the target's own command-line
 options follow from that.
 
 This module, and each `target.py`, is imported for `--help`: import pydantic, TFX and

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tfx_distribute.pipelines.targets.target import Target
 
 if TYPE_CHECKING:
-    from tfx_distribute.pipelines.spec.targets import LocalSettings
+    from tfx_distribute.pipelines.spec.pipeline import LocalSettings
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
 
 

@@ -10,7 +10,7 @@ from tfx_distribute.pipelines.cli.main import main
     ("arguments", "message"),
     [
         (["-p", "num_workers=1,2"], "-p num_workers=2: num_workers: strategy 'default' trains in one process"),
-        (["-p", "rate=0.1,fast"], "-p rate=fast: rate is 0.1 in the pipeline file; write a float"),
+        (["-p", "rate=0.1,fast"], "-p rate=fast: rate is 0.1 in the pipeline file; write a value of type float"),
         (["-p", "epochs=1,2"], "write --train-steps instead"),
         (["--train-steps", "1"], "1 is not in the range"),
         (["--root", "runs/a*"], "has the character '*'"),

@@ -230,7 +230,7 @@ def test_examples_are_those_of_the_checkout(request):
     assert set(init_lib.EXAMPLES) == {folder.name for folder in (request.config.rootpath / "examples").iterdir()}
 
 
-DATA = {"x": NUMBERS, "one": ["a"] * 8, "own": [*"abcdefgh"]}
+DATA = {"x": NUMBERS, "one": ["a"] * 8, "rare": [*"aaaaaab", "a"], "own": [*"abcdefgh"]}
 
 
 @pytest.mark.parametrize(
@@ -244,8 +244,9 @@ DATA = {"x": NUMBERS, "one": ["a"] * 8, "own": [*"abcdefgh"]}
         (("mine", "--label", "x"), "--from and --label: belong together"),
         (("mine", "--from", "data.csv", "--label", "x", "--example", "taxi"), "--example: an example has data of its own"),
         (("mine", "--from", "data.csv", "--label", "y"),
-         "--label y: there is no such column; write one of x, one, own"),
+         "--label y: there is no such column; write one of x, one, rare, own"),
         (("mine", "--from", "data.csv", "--label", "one"), "--label one: every row has the same value; name another column"),
+        (("mine", "--from", "data.csv", "--label", "rare"), "--label rare: 'b' is in one row only"),
         (("mine", "--from", "data.csv", "--label", "own"), "--label own: nearly every row has a text of its own"),
         (("mine", "--from", "data.xlsx", "--label", "x"),
          "--from: data.xlsx has none of the endings .csv and .parquet"),

@@ -19,8 +19,8 @@ def schema():
 
 def test_examples_satisfy_the_schema_that_editors_use(schema, request):
     jsonschema.Draft202012Validator.check_schema(schema)
-    files = sorted((request.config.rootpath / "examples").glob("*/pipeline.yaml"))
-    assert len(files) >= 2
+    files = sorted((request.config.rootpath / "examples").glob("*/*.yaml"))
+    assert len(files) >= 10
     for file in files:
         jsonschema.validate(yaml.safe_load(file.read_text()), schema)
 
@@ -29,6 +29,13 @@ def test_schema_refuses_what_the_models_refuse(schema):
     document = {"name": "x", "module": "m.py", "data": {"csv": "d"}, "trainer": {"parameters": {"stratgy": "mirrored"}}}
     with pytest.raises(jsonschema.ValidationError, match="stratgy"):
         jsonschema.validate(document, schema)
+
+
+def test_schema_has_null_where_a_file_may_have_it(schema):
+    sections = {"": schema, **schema["$defs"]}
+    keys = [(name, key, value) for name, each in sections.items() for key, value in each.get("properties", {}).items()]
+    nullable = {(name, key) for name, key, value in keys if {"type": "null"} in value.get("anyOf", ())}
+    assert nullable == {("Train", "label"), ("Evaluate", "label"), ("SecurityContext", "fs_group")}
 
 
 def test_schema_explains_every_key(schema):

@@ -226,7 +226,7 @@ class _Training:
         if self._job.outputs.saves_end and epoch + 1 == self._plan.epochs:
             # Before the evaluation: a training that continues repeats it, and has
             # metrics even if no step is left.
-            self._epochs.save_end(epoch, steps)
+            self._epochs.save(Position(epoch, steps, self._counter.step))
         self._metrics = self._epochs.read_metrics()
 
     def _evaluate(self) -> None:

@@ -111,15 +111,15 @@ def describe(progress: Progress) -> str:
     return "; ".join(filter(None, (progress.phase, printed, where, metrics, stall, progress.message)))
 
 
+@dataclass(frozen=True)
 class Activity:
     """The current work of a process's main thread; any progress makes a new object.
 
     Work that is not `limited` may take any amount of time, such as a `run_fn`.
     """
 
-    def __init__(self, name: str, limited: bool = True):
-        self.name = name
-        self.limited = limited
+    name: str
+    limited: bool = True
 
 
 class Reporter:

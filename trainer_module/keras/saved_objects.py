@@ -20,7 +20,10 @@ def find(saved: Mapping[str, Any], exported: bool = False) -> list[Any]:
     pending: list[tuple[Any, str]] = [(root, "")]
     while pending:
         trackable, path = pending.pop(0)
-        children = _children(trackable, path)
+        try:
+            children = dict(tf.train.TrackableView.children(trackable))
+        except ValueError as error:
+            raise ConfigurationError(f"module: TensorFlow cannot save {path}: {first_line(error)}") from error
         if exported:
             children |= _exported_children(trackable)
         for name, child in children.items():
@@ -28,13 +31,6 @@ def find(saved: Mapping[str, Any], exported: bool = False) -> list[Any]:
                 found[id(child)] = child
                 pending.append((child, f"{path}.{name}" if path else name))
     return list(found.values())
-
-
-def _children(trackable: Any, path: str) -> dict[str, Any]:
-    try:
-        return dict(tf.train.TrackableView.children(trackable))
-    except ValueError as error:
-        raise ConfigurationError(f"module: TensorFlow cannot save {path}: {first_line(error)}") from error
 
 
 def _exported_children(trackable: Any) -> dict[str, Any]:

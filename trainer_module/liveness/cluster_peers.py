@@ -97,14 +97,10 @@ def _wait_for_peers(peers: Mapping[ClusterTask, str], report: Callable[[str], No
     seconds = timeouts.RENDEZVOUS_REPORT_SECONDS
     for peer, address in peers.items():
         while not wait_for([address], seconds, timeouts.RENDEZVOUS_POLL_SECONDS):
-            report(_describe(peer, address))
+            obstacle = _find_obstacle(address)
+            reason = f": {obstacle}; a firewall, such as a NetworkPolicy, has to admit this port" if obstacle else ""
+            report(f"waiting for {peer} to listen at {address}{reason}")
             seconds *= 2
-
-
-def _describe(peer: ClusterTask, address: str) -> str:
-    obstacle = _find_obstacle(address)
-    reason = f": {obstacle}; a firewall, such as a NetworkPolicy, has to admit this port" if obstacle else ""
-    return f"waiting for {peer} to listen at {address}{reason}"
 
 
 def as_peer_lost_error(error: BaseException) -> PeerLostError | None:

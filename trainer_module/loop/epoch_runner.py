@@ -86,13 +86,9 @@ class EpochRunner:
                 # resumes has to come to this step again to end here.
                 break
             if save_due or preempted:
-                self._save(Position(epoch, done, self._counter.step), bool(preempted))
+                self.save(Position(epoch, done, self._counter.step), bool(preempted))
             self._counter.enter_step()
             self._stretch = max(min_steps, int(agreed_stretch))
-
-    def save_end(self, epoch: int, num_steps: int) -> None:
-        """Saves the state after the last step of an epoch, before its evaluation."""
-        self._save(Position(epoch, num_steps, self._counter.step), preempted=False)
 
     def ends_training(self, epoch: int, is_last: bool, wants_times: bool) -> tuple[bool, bool]:
         """Decides whether training ends after an epoch; if not, saves the state if due.
@@ -110,7 +106,7 @@ class EpochRunner:
         if stop_training or is_last:
             return True, True
         if save_due or preempted:
-            self._save(Position(epoch + 1, 0, self._counter.step), bool(preempted))
+            self.save(Position(epoch + 1, 0, self._counter.step), bool(preempted))
         return False, bool(times_wanted)
 
     def read_metrics(self) -> dict[str, float]:
@@ -130,7 +126,7 @@ class EpochRunner:
             self._callbacks.on_test_end(metrics)
         return metrics
 
-    def _save(self, position: Position, preempted: bool) -> None:
+    def save(self, position: Position, preempted: bool = False) -> None:
         """Saves the state, and raises PreemptedError if `preempted` is true."""
         self._counter.reporter.enter("saving the training state")
         with self._counter.meter.spending("save"):

@@ -150,9 +150,14 @@ def _sum_over_replicas(gradients: Sequence[Gradient]) -> list[Gradient]:
     reduced = [index for index in range(len(gradients)) if index not in gathered]
     sums: dict[int, Gradient] = {}
     if reduced:
+        parts = [gradients[index] for index in reduced]
+        # Where all variables are in one place, rows are summed without a collective
+        # operation.
+        if not isinstance(replica.strategy, tf.distribute.experimental.CentralStorageStrategy):
+            parts = [tf.convert_to_tensor(part) for part in parts]
         # tf.identity: the result of a loop over accumulated batches has no device, so
         # the sum would not know where to go.
-        parts = [tf.identity(_dense_unless_central(replica.strategy, gradients[index])) for index in reduced]
+        parts = [tf.identity(part) for part in parts]
         sums.update(zip(reduced, replica.all_reduce(tf.distribute.ReduceOp.SUM, parts), strict=True))
     for index in gathered:
         sums[index] = replica.merge_call(_gather_rows, args=(_without_duplicates(gradients[index]),))
@@ -172,21 +177,11 @@ def _without_duplicates(gradient: Gradient) -> Gradient:
 
 
 def _is_gathered(strategy: tf.distribute.Strategy, gradient: Gradient) -> bool:
-    collective = isinstance(strategy, tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy)
-    return collective and isinstance(gradient, tf.IndexedSlices) and _table_bytes(gradient) > DENSE_BYTES
-
-
-def _dense_unless_central(strategy: tf.distribute.Strategy, gradient: Gradient) -> Gradient:
-    # If all variables are in one place, rows can be summed without a collective
-    # operation.
-    if isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy):
-        return gradient
-    return tf.convert_to_tensor(gradient)
-
-
-def _table_bytes(gradient: tf.IndexedSlices) -> int:
+    is_collective = isinstance(strategy, tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy)
+    if not (is_collective and isinstance(gradient, tf.IndexedSlices)):
+        return False
     shape = tf.get_static_value(gradient.dense_shape)
-    return int(shape.prod()) * gradient.values.dtype.size if shape is not None else DENSE_BYTES + 1
+    return shape is None or int(shape.prod()) * gradient.values.dtype.size > DENSE_BYTES
 
 
 def _gather_rows(strategy: tf.distribute.Strategy, replica_rows: Any) -> tf.IndexedSlices:

@@ -77,7 +77,7 @@ def moment_after_device(values: Any) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def on_host(compute: Callable[..., tf.Tensor], *values: Any) -> tf.Tensor:
-    """Computes times on the host, which would wait for their sum on a device."""
+    """Computes times on the host, which would wait for a device to do so."""
     with tf.device("CPU:0"):
         return compute(*values)
 

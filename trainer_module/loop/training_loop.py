@@ -26,15 +26,8 @@ from tfx_distribute.trainer_module.job.training_job import BestEvaluation, Train
 from tfx_distribute.trainer_module.keras import keras_models, optimizers, saved_objects
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
 from tfx_distribute.trainer_module.liveness import preemption
-from tfx_distribute.trainer_module.loop import (
-    coordinator_steps,
-    gradients,
-    mesh_steps,
-    model_builder,
-    replica_values,
-)
+from tfx_distribute.trainer_module.loop import coordinator_steps, gradients, mesh_steps, model_builder, peers
 from tfx_distribute.trainer_module.loop.epoch_runner import EpochRunner, Profiler, StepCounter
-from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.loop.process_times import ProcessTimes
 from tfx_distribute.trainer_module.loop.step_runner import StepRunner
 from tfx_distribute.trainer_module.reporting.progress import Progress, Reporter
@@ -117,7 +110,7 @@ class _Training:
             self._plan.global_batch_size // strategy_table.readers(job.distribution),
             lambda: optimizers.read_rate(self._adapter.optimizer),
         )
-        self._process_times, self._peers = ProcessTimes(self._counter.meter), Peers(strategy)
+        self._process_times, self._peers = ProcessTimes(self._counter.meter), peers.Peers(strategy)
         self._metrics: dict[str, float] = {}
         self._epoch, self._has_diverged = 0, False
         self._best: BestEvaluation | None = None
@@ -233,7 +226,7 @@ class _Training:
         if self._job.outputs.saves_end and epoch + 1 == self._plan.epochs:
             # Before the evaluation: a training that continues repeats it, and has
             # metrics even if no step is left.
-            self._epochs.save_end(epoch, steps)
+            self._epochs.save(Position(epoch, steps, self._counter.step))
         self._metrics = self._epochs.read_metrics()
 
     def _evaluate(self) -> None:
@@ -261,7 +254,7 @@ class _Training:
         if self._plan.num_replicas == 1 or isinstance(self._strategy, MeshStrategy):
             return
         found = saved_objects.find(self._adapter.state())
-        if message := replica_values.describe_differing(found, self._strategy, self._peers):
+        if message := peers.describe_differing(found, self._strategy, self._peers):
             self._report(message)
 
     def _report(self, message: str) -> None:

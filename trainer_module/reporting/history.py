@@ -47,21 +47,11 @@ def parse(lines: Iterable[bytes | str]) -> list[Progress]:
     return records
 
 
-def latest_attempt(records: Iterable[Progress]) -> list[Progress]:
-    """Returns the records of the latest try of each process."""
-    records = list(records)
-    started: dict[str, float] = {}
-    for record in records:
-        started[record.task] = max(record.started, started.get(record.task, 0.0))
-    return [record for record in records if record.started == started[record.task]]
-
-
 def time_use(records: Iterable[Progress]) -> TimeUse:
     """Says how the latest try of each process spent its time."""
-    latest: dict[str, Progress] = {}
-    for record in latest_attempt(records):
-        if record.seconds and (record.task not in latest or record.time >= latest[record.task].time):
-            latest[record.task] = record
+    ordered = sorted(records, key=lambda record: (record.started, record.time))
+    started = {record.task: record.started for record in ordered}
+    latest = {record.task: record for record in ordered if record.seconds and record.started == started[record.task]}
     return summarize([ProcessTime(record.task, record.seconds, record.counters) for _, record in sorted(latest.items())])
 
 

@@ -136,15 +136,15 @@ class ProgressLog:
         logging.info("%s: %s", task, describe(progress))
 
 
+@dataclass(frozen=True)
 class Activity:
     """The current work of a process's main thread; any progress makes a new object.
 
     Work that is not `limited` may take any amount of time, such as a `run_fn`.
     """
 
-    def __init__(self, name: str, limited: bool = True):
-        self.name = name
-        self.limited = limited
+    name: str
+    limited: bool = True
 
 
 class Reporter:

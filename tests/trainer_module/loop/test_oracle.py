@@ -1,6 +1,6 @@
 """Checks that models train the same under every strategy as with Keras's `fit`.
 
-`fit` is the oracle_outcomes. Trainings of some kinds are also interrupted and resumed.
+`fit` is the oracle. Trainings of some kinds are also interrupted and resumed.
 """
 
 import json

@@ -90,7 +90,10 @@ def _find_parts(task: Any, elsewhere: Collection[Any]) -> dict[str, Any]:
     left_out = {id(part) for part in elsewhere}
     parts: dict[str, Any] = {}
     for path, value in attributes.walk(task):
-        if _is_part(value) and not _is_among(left_out, value):
+        # A new process reads from the beginning; TensorFlow cannot save every iterator.
+        reads = isinstance(value, tf.data.Dataset | tf.data.Iterator | tf.distribute.DistributedIterator)
+        is_saved = isinstance(value, (tf.__internal__.tracking.Trackable, *keras_models.keras_3_kinds()))
+        if is_saved and not reads and not _is_among(left_out, value):
             left_out.add(id(value))
             parts[path] = value
     return dict(sorted(parts.items()))
@@ -108,12 +111,6 @@ def _state(parts: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(part, keras_models.keras_3_kinds()):
             saved |= {f"{path}/variables/{index}": each.value for index, each in enumerate(_keras_3_variables(part))}
     return saved
-
-
-def _is_part(value: Any) -> bool:
-    # A new process reads from the beginning; TensorFlow cannot save every iterator.
-    reads = isinstance(value, tf.data.Dataset | tf.data.Iterator | tf.distribute.DistributedIterator)
-    return not reads and isinstance(value, (tf.__internal__.tracking.Trackable, *keras_models.keras_3_kinds()))
 
 
 def _is_among(identities: Collection[int], part: Any) -> bool:

@@ -30,6 +30,7 @@ def make(returned: Any, function: str) -> ModelAdapter:
             raise ConfigurationError(
                 f"module: {function} returned a model that is not compiled; call model.compile(...) in it"
             )
+        _check_has_call(returned)
         _check_loop(returned)
         adapter = CompiledKeras3Model(returned) if keras_models.is_keras_3() else CompiledModel(returned)
         if not adapter.applies_gradients:
@@ -46,8 +47,18 @@ def make(returned: Any, function: str) -> ModelAdapter:
             f"module: the task that {function} returned lacks model, a {keras_models.generation()} model, or optimizer; "
             f"set both in {type(returned).__name__}.__init__"
         )
+    _check_has_call(returned.model)
     _check_minimize(returned.optimizer)
     return TaskAdapter(returned)
+
+
+def _check_has_call(model: tf.keras.Model) -> None:
+    if type(model).call is tf.keras.Model.call:
+        name = type(model).__name__
+        raise ConfigurationError(
+            f"module: the model {name} has no call, so it cannot be served; write "
+            f"def call(self, features) in {name}, which returns what a request to the model gets"
+        )
 
 
 def _check_loop(model: tf.keras.Model) -> None:

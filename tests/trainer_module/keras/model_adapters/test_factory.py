@@ -6,6 +6,27 @@ from tfx_distribute.trainer_module.keras.model_adapters import factory
 from tfx_distribute.trainer_module.user_code.task import Task
 
 
+class NoCall(tf.keras.Model):
+    pass
+
+
+class NoCallTask(Task):
+    train_step = eval_step = lambda self, features, label: 0.0
+
+    def __init__(self):
+        self.model, self.optimizer = NoCall(), tf.keras.optimizers.SGD()
+
+
+def test_a_model_without_call_could_not_be_served():
+    compiled = NoCall()
+    compiled.compile()
+    for returned in (compiled, NoCallTask()):
+        with pytest.raises(
+            ConfigurationError, match=r"^module: the model NoCall has no call.*write def call\(self, features\)"
+        ):
+            factory.make(returned, "f")
+
+
 def compiled(model_class=tf.keras.Model, optimizer="sgd"):
     inputs = tf.keras.Input((2,))
     model = model_class(inputs, tf.keras.layers.Dense(1)(inputs))
@@ -48,9 +69,7 @@ class OwnStep(tf.keras.Model):
         return {"loss": loss}
 
 
-class HalvingTask(Task):
-    train_step = eval_step = lambda self, features, label: 0.0
-
+class HalvingTask(NoCallTask):
     def __init__(self):
         self.model, self.optimizer = compiled(), Halving()
 

@@ -6,6 +6,7 @@ never blocks the next. For messages, the file names the process that holds the l
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -20,6 +21,10 @@ from datetime import datetime, timezone
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
 LOCK_FILE = ".lock"
+
+# Errors of a folder where a lock file cannot be created. The run continues without a
+# lock: a run that writes there will fail at that, and one that only reads may continue.
+_TAKES_NO_FILES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOSYS, errno.ENOTSUP)
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,9 @@ def _acquire(folder: str, what: str, advice: str) -> int | None:
             # No symbolic links: they could lead anywhere.
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
+            is_denied = error.errno in (errno.EACCES, errno.EPERM)
+            if error.errno in _TAKES_NO_FILES or (is_denied and not os.path.lexists(path)):
+                return None
             raise ConfigurationError(
                 f"{what} {folder}: cannot open {path}, which keeps two runs from writing there ({error.strerror}); "
                 f"if no run of another user is using the folder, remove that file; otherwise {advice}"

@@ -3,7 +3,6 @@
 import pytest
 
 from tfx_distribute import pipelines
-from tfx_distribute.pipelines import ConfigurationError, MachineSpec, compile_pipeline
 from tfx_distribute.pipelines.targets import target as target_lib
 
 
@@ -12,8 +11,3 @@ def test_each_target_is_registered_under_its_name(name):
     target = target_lib.get(name)
     assert target.name == name
     assert set(target.setting_options) <= set(getattr(pipelines, f"{name.capitalize()}Settings").model_fields)
-
-
-def test_the_class_of_settings_chooses_the_target():
-    with pytest.raises(ConfigurationError, match="^target: MachineSpec is not KubeflowSettings or VertexSettings; "):
-        compile_pipeline(None, MachineSpec())

@@ -42,14 +42,9 @@ _FINAL = (*_FAILED, "SUCCEEDED", "SKIPPED", "CANCELED")
 class Settings:
     """Settings of the step, which are fixed when the pipeline is compiled.
 
-    Attributes:
-      pipeline: Name of the pipeline.
-      urls: Name of the environment variable with the addresses.
-      when: Outcomes to send a notification for.
-      steps: Names of the steps, without this one.
-      api_service: `host:port` of the API server.
-      metadata_service: `host:port` of the metadata store.
-      page: Address of the user interface; empty if unknown.
+    `urls` and `when` are those of `notify`, the services those of `targets.kubeflow`.
+    `steps` are the names of the others. `page` is the address of the user interface;
+    empty if unknown.
     """
 
     pipeline: str

@@ -79,10 +79,7 @@ def ask_api(address: str, path: str, **query: Any) -> dict[str, Any]:
 
 
 def find_last_state(address: str, run: Mapping[str, Any]) -> str:
-    """Returns the state of the last run before one; empty if there is none.
-
-    It is of the same pipeline, in the same experiment. `address` is as in `ask_api`.
-    """
+    """Returns how the last run of the same pipeline and experiment before one ended."""
     pipeline = (run.get("pipeline_version_reference") or {}).get("pipeline_id")
     if not pipeline:  # it was started from a file
         return ""

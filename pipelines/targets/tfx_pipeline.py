@@ -57,13 +57,9 @@ _LOSSY_TRANSFORMS = (
 class PipelinePaths:
     """Folders, addresses and the container image of a pipeline.
 
-    Attributes:
-      pipeline_root: Folder or address that artifacts are written under.
-      metadata: Connection configuration of ML Metadata; None if the platform has its
-        own.
-      push_directory: Folder or address that models are pushed to.
-      image: Container image of all steps and of Dataflow's machines; None for no image.
-      checkpoints: Folder of training states; None for the Trainer's own.
+    `metadata` is the connection configuration of ML Metadata; None if the platform has
+    its own. `image` is that of all steps and of Dataflow's machines; None on this
+    machine. `checkpoints` has the training states; None for the Trainer's own folder.
     """
 
     pipeline_root: str

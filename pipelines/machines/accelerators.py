@@ -4,7 +4,7 @@ A pipeline file names an accelerator by the value of GKE's node label. On other 
 it names the Kubernetes resource, without a product.
 
 `check_all` validates the user's machines; the other functions take those that it
-accepts.
+accepts. Messages of errors begin with the name of the setting.
 """
 
 import math
@@ -70,21 +70,14 @@ def list_names(platform: Platform) -> list[str]:
 
 
 def check_all(resources: Mapping[str, MachineSpec], platform: Platform) -> None:
-    """Checks that a platform has all machines of a pipeline file.
-
-    The message of the ConfigurationError begins with the setting's name.
-    """
+    """Checks that a platform has all machines of a pipeline file."""
     for name, machine in resources.items():
         if problem := _find_problem(machine, platform):
             raise ConfigurationError(f"resources.{name}.{problem}")
 
 
 def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
-    """Checks that a machine has the kind and number of devices that training uses.
-
-    The platform has to have the machine, and `distribution` the name of a strategy. The
-    message of the ConfigurationError begins with the setting's name.
-    """
+    """Checks that a machine has the kind and number of devices that training uses."""
     devices = count_devices(machine)
     if is_tpu(machine) != (distribution.strategy == "tpu"):
         raise ConfigurationError(
@@ -106,10 +99,7 @@ def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
 
 
 def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> list[str]:
-    """Warns of a machine with more devices than a training process uses.
-
-    Returns one warning, or none, of a machine that `check_trainer` accepts.
-    """
+    """Warns, at most once, of a machine with more devices than a process uses."""
     devices = count_devices(machine)
     used = strategy_table.devices_per_process(distribution)
     if distribution.accelerator_type == "cpu":

@@ -42,14 +42,9 @@ _FINAL = (*_FAILED, "SUCCEEDED", "SKIPPED", "CANCELED")
 class Settings:
     """Settings of the step, which are fixed when the pipeline is compiled.
 
-    Attributes:
-      pipeline: Name of the pipeline.
-      urls: Name of the environment variable with the addresses.
-      when: Outcomes to send a notification for.
-      steps: Names of the steps, without this one.
-      api_service: `host:port` of the API server.
-      metadata_service: `host:port` of the metadata store.
-      page: Address of the user interface; empty if unknown.
+    `urls` and `when` are those of `notify`, the services those of `targets.kubeflow`.
+    `steps` are the names of the others. `page` is the address of the user interface;
+    empty if unknown.
     """
 
     pipeline: str
@@ -84,10 +79,7 @@ def ask_api(address: str, path: str, **query: Any) -> dict[str, Any]:
 
 
 def find_last_state(address: str, run: Mapping[str, Any]) -> str:
-    """Returns the state of the last run before one; empty if there is none.
-
-    It is of the same pipeline, in the same experiment. `address` is as in `ask_api`.
-    """
+    """Returns how the last run of the same pipeline and experiment before one ended."""
     pipeline = (run.get("pipeline_version_reference") or {}).get("pipeline_id")
     if not pipeline:  # it was started from a file
         return ""

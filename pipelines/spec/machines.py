@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -96,6 +96,11 @@ class MachineSpec(SpecModel):
 # The Trainer's step while other machines train. It imports TFX (750 MiB, and 8 seconds
 # of one CPU), copies files, and then asks now and then how training goes.
 SMALL = MachineSpec(cpu="500m", memory="1536Mi")
+
+
+def keep_set(**values: Any) -> dict[str, Any]:
+    """Returns the values that are neither empty nor None."""
+    return {name: value for name, value in values.items() if value}
 
 
 def machine_of(resources: Mapping[str, MachineSpec], name: str) -> MachineSpec:

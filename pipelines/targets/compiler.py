@@ -52,14 +52,9 @@ SMALL_RETRIES = 1  # of a step that waits while other machines train
 class Step:
     """The step of a component.
 
-    Attributes:
-      component: The component.
-      machine_name: The key of `resources` that has its machine.
-      machine: Its machine.
-      trains: True if it trains.
-      waits: True if it waits while other machines train. To try it again is safe: it
-        finds the running training.
-      is_cached: False if it depends on more than its inputs.
+    `machine_name` is the key of `resources` that has its machine. One that `waits` does
+    so while other machines train; to try it again is safe, since it finds the running
+    training. One that is not cached depends on more than its inputs.
     """
 
     component: base_component.BaseComponent
@@ -74,12 +69,8 @@ class Step:
 class Compiled:
     """A pipeline that TFX has compiled.
 
-    Attributes:
-      job: The PipelineJob, JSON.
-      defaults: Default of each pipeline parameter.
-      steps: Name of the task of each component -> its step.
-      resolvers: Ids of the resolvers.
-      warnings: Warnings to show before a run.
+    `job` is the PipelineJob, JSON. `defaults` and `steps` are by the name of a pipeline
+    parameter and of a component's task, and `resolvers` are ids.
     """
 
     job: dict[str, Any]
@@ -251,7 +242,10 @@ def _configure_trainer(
     """
     properties = trainer.spec.exec_properties
     settings = make_launcher(_name_of_machine(trainer, resources))
-    values = {name: _value(value, defaults) for name, value in properties.items()}
+    runtime = data_types.RuntimeParameter
+    values: dict[str, Any] = {
+        name: defaults.get(value.name) if isinstance(value, runtime) else value for name, value in properties.items()
+    }
     launcher = registry.from_json(values["launcher"]) if values.get("launcher") else settings
     trains_in_step = not launcher.runs_remotely(_read_parameters(trainer, values).distribution)
     if not values.get("launcher"):
@@ -305,10 +299,6 @@ def _is_pusher(component: base_component.BaseComponent) -> bool:
     """
     own = Pusher.EXECUTOR_SPEC.class_path
     return isinstance(component, Pusher) and getattr(component.executor_spec, "class_path", None) == own
-
-
-def _value(value: Any, defaults: Mapping[str, Any]) -> Any:
-    return defaults.get(value.name) if isinstance(value, data_types.RuntimeParameter) else value
 
 
 def _name_of_machine(component: base_node.BaseNode, resources: Mapping[str, MachineSpec]) -> str:

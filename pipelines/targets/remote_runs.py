@@ -1,4 +1,8 @@
-"""Defines runs and schedules on a platform, as `runs` and `schedules` show them."""
+"""Defines runs and schedules on a platform, as `runs` and `schedules` show them.
+
+A `state` is the platform's word, in lower case. Times are Unix times, and durations are
+in seconds; None if unknown, or if they have not come. An empty `error` stands for none.
+"""
 
 import abc
 import time
@@ -17,13 +21,7 @@ ScheduleChange = Literal["pause", "resume", "delete"]
 
 @dataclass(frozen=True)
 class RemoteTask:
-    """A task of a run: a step of the pipeline.
-
-    Attributes:
-      state: The platform's word for its state, in lower case.
-      seconds: Duration; None if it has not ended, or is unknown.
-      error: Why it failed; empty if it did not.
-    """
+    """A task of a run: a step of the pipeline."""
 
     name: str
     state: str
@@ -33,16 +31,7 @@ class RemoteTask:
 
 @dataclass(frozen=True)
 class RemoteRun:
-    """A run on a platform.
-
-    Attributes:
-      state: The platform's word for its state, in lower case.
-      started: Unix time at which it was created; None if unknown.
-      seconds: Duration; None if it has not ended.
-      parameters: Name of a pipeline parameter -> its value; empty in a list.
-      tasks: Its tasks; empty in a list.
-      error: Why it failed; empty if it did not.
-    """
+    """A run on a platform; in a list it has neither `parameters` nor `tasks`."""
 
     id: str
     name: str
@@ -56,13 +45,7 @@ class RemoteRun:
 
 @dataclass(frozen=True)
 class RemoteSchedule:
-    """A schedule on a platform, which runs a pipeline repeatedly.
-
-    Attributes:
-      state: The platform's word for its state, in lower case.
-      cron: When it runs, as the platform writes it.
-      next_run: Unix time of its next run; None if unknown.
-    """
+    """A schedule on a platform, which runs a pipeline repeatedly."""
 
     id: str
     name: str

@@ -23,7 +23,8 @@ class LatestBlessing(resolver.ResolverStrategy):
     def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """Returns a model of `MODEL` and its blessing of `BLESSING`, or none."""
         models = {model.id: model for model in input_dict[MODEL] if not model.get_int_custom_property(WITHDRAWN)}
-        blessings = {blessing.id: blessing for blessing in input_dict[BLESSING] if _is_positive(blessing)}
+        blessed = constants.ARTIFACT_PROPERTY_BLESSED_KEY
+        blessings = {each.id: each for each in input_dict[BLESSING] if each.get_int_custom_property(blessed) == 1}
         events = store.get_events_by_artifact_ids(list(blessings)) if blessings else []
         # A run that takes a blessing from the cache has an event too.
         for event in sorted(events, key=lambda event: event.execution_id, reverse=True):
@@ -32,10 +33,6 @@ class LatestBlessing(resolver.ResolverStrategy):
             if event.type == metadata_store_pb2.Event.OUTPUT and model:
                 return {MODEL: [model], BLESSING: [blessing]}
         return {MODEL: [], BLESSING: []}
-
-
-def _is_positive(blessing: Any) -> bool:
-    return bool(blessing.get_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY) == 1)
 
 
 class LastData(resolver.ResolverStrategy):

@@ -1,6 +1,5 @@
 """Builds a TFX pipeline from a `PipelineSpec`; runs nothing."""
 
-import difflib
 import importlib
 import json
 import sys
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tfx import types
@@ -59,13 +57,9 @@ _LOSSY_TRANSFORMS = (
 class PipelinePaths:
     """Folders, addresses and the container image of a pipeline.
 
-    Attributes:
-      pipeline_root: Folder or address that artifacts are written under.
-      metadata: Connection configuration of ML Metadata; None if the platform has its
-        own.
-      push_directory: Folder or address that models are pushed to.
-      image: Container image of all steps and of Dataflow's machines; None for no image.
-      checkpoints: Folder of training states; None for the Trainer's own.
+    `metadata` is the connection configuration of ML Metadata; None if the platform has
+    its own. `image` is that of all steps and of Dataflow's machines; None on this
+    machine. `checkpoints` has the training states; None for the Trainer's own folder.
     """
 
     pipeline_root: str
@@ -335,17 +329,8 @@ def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> 
     """Returns TFMA's configuration for the Evaluator.
 
     Raises:
-      ConfigurationError: Neither Keras nor TFMA has a metric of a given name.
+      ConfigurationError: A metric cannot be made as it is written.
     """
-    known = {*dir(tf.keras.metrics), *dir(tf.keras.losses), *tfma.metrics.metric_types.registered_metrics()}
-    for key, metric in evaluate.metrics.items():
-        name = metric.class_name or key
-        if name not in known and metric.module is None:
-            close = difflib.get_close_matches(name, known, n=1)
-            raise ConfigurationError(
-                f"evaluate.metrics: there is no metric {name!r} in Keras or TFMA"
-                + (f"; did you mean {close[0]!r}?" if close else "")
-            )
     preprocessing = evaluate.preprocessing_functions
     if preprocessing is None:
         # Our export writes this signature, because the transform may make the label.

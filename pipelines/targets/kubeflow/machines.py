@@ -15,7 +15,7 @@ from typing import Any
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kinds import CONTAINER, KubernetesSettings
 from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
+from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, keep_set, machine_of, number
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.trainer_module.job.cluster import REQUESTED_GPUS
 from tfx_distribute.trainer_module.liveness import preemption
@@ -80,11 +80,6 @@ def make_grace(machine: MachineSpec) -> dict[str, str]:
     """Returns the variable with the time to end in; empty for the usual time."""
     is_spot = make_node_selector(machine).get(_SPOT) == "true"
     return {preemption.GRACE: str(timeouts.SPOT_GRACE_SECONDS)} if is_spot else {}
-
-
-def keep_set(**values: Any) -> Document:
-    """Returns the values that are neither empty nor None."""
-    return {name: value for name, value in values.items() if value}
 
 
 def make_resource_spec(machine: MachineSpec) -> Document:

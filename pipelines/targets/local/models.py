@@ -27,14 +27,10 @@ _ROLLBACKS = "rollbacks"  # property of a pushed model: version -> {"of": versio
 
 @dataclass(frozen=True)
 class Version:
-    """A version in a folder that a model server watches.
+    """A version in a folder that a model server watches; servers load the newest.
 
-    Attributes:
-      name: Name of its folder, a number.
-      is_served: True for the newest version, which servers load.
-      pushed: Unix time at which it appeared.
-      run: The run that pushed it; None if no run of this machine has.
-      rollback_of: The version that it is a copy of; empty if a run has pushed it.
+    `pushed` is the Unix time at which it appeared. `run` is None if no run of this
+    machine has pushed it, and `rollback_of` is the version that it is a copy of.
     """
 
     name: str

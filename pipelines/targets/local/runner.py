@@ -89,16 +89,10 @@ class LocalRunner(local_dag_runner.LocalDagRunner):
             # sys.exit(0) in user code is a failure too: the node has not done its work.
             except BaseException as error:
                 logging.exception("%s failed", name)
-                raise NodeError(name, _find_rejection(error)) from error
+                # TFX's error for a result of an executor that has a code.
+                result = getattr(getattr(error, "executor_output", None), "execution_result", None)
+                raise NodeError(name, result.result_message if result and result.code == STOPPED else "") from error
             self._listener(name, time.monotonic() - start, cached)
-
-
-def _find_rejection(error: BaseException) -> str:
-    """Returns the message of an executor whose result says that it stops the run."""
-    # TFX's error for a result of an executor that has a code.
-    output = getattr(error, "executor_output", None)
-    result = getattr(output, "execution_result", None)
-    return str(result.result_message) if result and result.code == STOPPED else ""
 
 
 def _launch(

@@ -217,7 +217,7 @@ def _list_stored(roots: Iterable[Path], warn: Callable[[str], None] | None) -> "
             continue
         try:
             store, holder = open_store(root), locks.find_holder(str(root))
-            contexts = sorted(store.get_contexts_by_type("pipeline_run"), key=_creation_time)
+            contexts = sorted(store.get_contexts_by_type("pipeline_run"), key=lambda each: each.create_time_since_epoch)
             stored += [_Stored(root, store, context, None) for context in contexts[:-1]]
             stored += [_Stored(root, store, last, holder.since_time if holder else None) for last in contexts[-1:]]
         except _UNREADABLE as error:
@@ -225,11 +225,7 @@ def _list_stored(roots: Iterable[Path], warn: Callable[[str], None] | None) -> "
             if warn is None:
                 raise ConfigurationError(f"--root: {text}; write another --root") from error
             warn(f"{text}; its runs are left out")
-    return sorted(stored, key=lambda each: _creation_time(each.context), reverse=True)
-
-
-def _creation_time(context: Any) -> int:
-    return int(context.create_time_since_epoch)
+    return sorted(stored, key=lambda each: each.context.create_time_since_epoch, reverse=True)
 
 
 @dataclass(frozen=True)

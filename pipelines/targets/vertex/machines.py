@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tfx_distribute.components.launchers.vertex.launcher import VertexTrainingSettings
 from tfx_distribute.pipelines.machines import accelerators
-from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, machine_of, number
+from tfx_distribute.pipelines.spec.machines import PARAMETER_SERVER, TRAINER, MachineSpec, keep_set, machine_of, number
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.reporting import process_log
@@ -44,13 +44,13 @@ def launcher_settings(
         container["env"] = [*container.get("env", []), log_format]
     pool = {**settings.worker_pool, "container_spec": container}
     own_machine = settings.worker_pool.get("machine_spec", {})
-    job_spec = _keep_set(
+    job_spec = keep_set(
         scheduling={**({"strategy": "SPOT"} if worker.spot else {}), **settings.custom_job.get("scheduling", {})},
         service_account=settings.service_account,
         network=settings.network,
         psc_interface_config=settings.psc_interface_config,
     )
-    encryption = _keep_set(kms_key_name=settings.encryption_spec_key_name)
+    encryption = keep_set(kms_key_name=settings.encryption_spec_key_name)
     return VertexTrainingSettings(
         name=name,
         project=settings.project or "",
@@ -63,13 +63,9 @@ def launcher_settings(
             **settings.reduction_server,
             "container_spec": {"image_uri": _REDUCTION_SERVER_IMAGE},
         },
-        job=_keep_set(job_spec={**settings.custom_job, **job_spec}, labels=settings.labels, encryption_spec=encryption),
+        job=keep_set(job_spec={**settings.custom_job, **job_spec}, labels=settings.labels, encryption_spec=encryption),
         training=training,
     )
-
-
-def _keep_set(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value}
 
 
 def unsupported_in_step(machine: MachineSpec, settings: VertexSettings | None = None) -> str:

@@ -1,5 +1,6 @@
 """Builds a TFX pipeline from a `PipelineSpec`; runs nothing."""
 
+import difflib
 import importlib
 import json
 import sys
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.metrics import metric_specs, metric_types
 from tfx import types
@@ -329,8 +331,17 @@ def make_eval_config(spec: PipelineSpec, evaluate: Evaluate, module: Module) -> 
     """Returns TFMA's configuration for the Evaluator.
 
     Raises:
-      ConfigurationError: A metric cannot be made as it is written.
+      ConfigurationError: Neither Keras nor TFMA has a metric of a given name.
     """
+    known = {*dir(tf.keras.metrics), *dir(tf.keras.losses), *tfma.metrics.metric_types.registered_metrics()}
+    for key, metric in evaluate.metrics.items():
+        name = metric.class_name or key
+        if name not in known and metric.module is None:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise ConfigurationError(
+                f"evaluate.metrics: there is no metric {name!r} in Keras or TFMA"
+                + (f"; did you mean {close[0]!r}?" if close else "")
+            )
     preprocessing = evaluate.preprocessing_functions
     if preprocessing is None:
         # Our export writes this signature, because the transform may make the label.

@@ -53,7 +53,8 @@ class PodEnd:
         # there are others.
         words = f": {end.message}" if end.message and end.reason in _NOT_STARTED else ""
         how = f"ended with exit code {end.exit_code} ({end.reason or 'Error'}{words})"
-        return PodEnd(name, how, at, exit_codes.is_final(end.exit_code))
+        # A process may fail because its pod is being deleted.
+        return PodEnd(name, how, at, exit_codes.is_final(end.exit_code) and not pod.metadata.deletion_timestamp)
 
 
 def has_started(pod: "client.V1Pod") -> bool:

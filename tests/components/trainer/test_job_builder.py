@@ -217,7 +217,7 @@ def test_base_model_reaches_the_job_and_its_state(inputs, outputs, tmp_path):
     folders.add(job.outputs.checkpoint_dir)
     assert len(folders) == 4
     base.uri = f"{tmp_path}/nothing"
-    with pytest.raises(ConfigurationError, match="^base_model: .*/nothing is not a model that can be read"):
+    with pytest.raises(ConfigurationError, match="^base_model: there is no model .*/nothing; write"):
         build_job({**inputs, "base_model": [base]}, outputs, PROPERTIES, "/work")
 
 

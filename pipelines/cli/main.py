@@ -8,8 +8,7 @@ import io
 import json
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,6 +21,7 @@ from tfx_distribute.pipelines.cli import (
     runs,
     schedules,
     schema,
+    span_runs,
 )
 from tfx_distribute.pipelines.cli.options import (
     FAILED,
@@ -41,13 +41,7 @@ from tfx_distribute.pipelines.targets.target import Target
 from tfx_distribute.trainer_module import tpu_library
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from tfx_distribute.pipelines.spec.pipeline import Data
-
 KFP = ("kfp", "kfp_server_api")  # only extras have it
-# States of runs that are not repeated for the same span -> what they did. Those that
-# failed may succeed.
-_ENDS = {"complete": "has read it", "stopped": "has rejected it; without --if-new, it is read again"}
 
 
 class Group(click.Group):
@@ -142,24 +136,34 @@ def json_schema() -> None:
 @click.option("--root", type=click.Path(file_okay=False), help="Folder for everything that the run writes.")
 @click.option("--no-cache", is_flag=True, help="Run every component, even if an earlier run has its outputs.")
 @click.option("--if-new", is_flag=True, help="End at once with exit code 0 if an earlier run has read the newest span.")
+@click.option("--backfill", metavar="FIRST..LAST", help="Run once for each span, such as 2026-11-01..2026-11-25.")
 def run(
     pipeline: str,
     parameters: tuple[str, ...],
     root: str | None,
     no_cache: bool,
     if_new: bool,
+    backfill: str | None,
 ) -> None:
     """Runs a pipeline on this machine.
 
     Exit code 0: the pipeline ran, and its model met its thresholds. 1: a component
     failed. 2: the pipeline cannot be run as it is written. 3: the pipeline ran, but its
     model did not meet its thresholds and was not pushed. 4: the data were rejected, and
-    nothing was trained. 130, 143: it was ended by Ctrl-C or SIGTERM; training, if it
-    was running, has saved its state.
+    nothing was trained. 130, 143: it was ended by
+    Ctrl-C or SIGTERM; training, if it was running, has saved its state.
     """
+    if backfill:
+        if ".." not in backfill:
+            refuse(f"--backfill: {backfill} is not a range; write FIRST..LAST, e.g. 2026-11-01..2026-11-25")
+        if if_new or any(parameter.startswith("span=") for parameter in parameters):
+            refuse("--backfill: sets the span of each run; leave out --if-new and -p span")
+        parameters = (*parameters, f"span={backfill.rpartition('..')[2]}")
     target, module = load(pipeline, parameters, LocalTarget, {"root": root}, notify.refuse_run)
     spec, paths = target.spec, target.paths
-    if if_new and (found := _find_run_of_newest(spec.data, paths.root)):
+    if backfill:
+        sys.exit(span_runs.run_each(spec.data, backfill))
+    if if_new and (found := span_runs.find_run_of_newest(spec.data, paths.root)):
         click.echo(f"no new span: {found}")
         return
     from tfx_distribute.pipelines.cli import console as console_lib
@@ -186,22 +190,6 @@ def run(
         finally:
             notify.tell_end(spec, paths, console, ending)
     sys.exit(ending.code)
-
-
-def _find_run_of_newest(data: "Data", root: Path) -> str:
-    """Describes the run that read or rejected the newest span; empty if none did."""
-    from tfx_distribute.pipelines.spec import data_checks
-    from tfx_distribute.pipelines.targets.local import runs as runs_lib
-
-    if not data.has_spans:
-        refuse("--if-new: needs data with spans; write {YYYY}, {MM} and {DD}, or {SPAN} in the path of their source")
-    with refusing_errors():
-        newest = data_checks.choose_spans(data).names[-1]
-        for name, read in runs_lib.list_newest_spans(root):
-            state = runs_lib.find([root], name).state if read == newest else ""
-            if state in _ENDS:
-                return f"{newest} is the newest, and run {name} {_ENDS[state]}"
-    return ""
 
 
 for command in (

@@ -77,7 +77,7 @@ def test_mornings(command, tmp_path, monkeypatch):
         assert "restart 1 of 3" in output
         assert served_version(command, root) != served
 
-        past = command("run", file, *root, "-p", "span=2026-11-05", new_process=True)
+        past = command("run", file, *root, "--backfill", "2026-11-05..2026-11-05", new_process=True)
         assert past.code == 0, past.output
         assert command("models", "rollback", served, *root).code == 0
         assert re.search(rf" served rollback of {served} ", command("models", "list", *root).output)

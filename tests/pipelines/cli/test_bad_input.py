@@ -239,3 +239,17 @@ def test_interrupts_leave_no_process_and_the_same_command_goes_on(project, tmp_p
     assert "5000 steps" in again, again
     (states,) = project.glob("runs/*/artifacts/Trainer/.checkpoints")
     assert list(states.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("backfill", "message"),
+    [
+        ("2026-11-25", "is not a range; write FIRST..LAST"),
+        ("2026-11-01..2026-11-02", "no data found at"),
+        ("yesterday..today", "'today' is not a span of"),
+    ],
+)
+def test_backfills_that_are_refused(backfill, message, command, project):
+    (project / "pipeline.yaml").write_text(PIPELINE.replace("csv: data", "csv: 'days/{YYYY}-{MM}-{DD}'"))
+    refused = command("run", project / "pipeline.yaml", "--backfill", backfill)
+    assert (refused.code, message in refused.output) == (2, True), refused.output

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tfx_distribute.pipelines.cli.options import FAILED, OUTPUT, PIPELINE, refusing_errors
+from tfx_distribute.pipelines.cli.options import FAILED, OUTPUT, PIPELINE, calm, refusing_errors
 from tfx_distribute.trainer_module.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _train(combination: "Combination", module: "Module", root: str, output: str)
     if ending.code:
         status: Literal["failed", "not run"] = "failed" if ending.reason.startswith("Trainer: ") else "not run"
         return ending.code, replace(combination, status=status, reason=trials.shorten(ending.reason))
-    model_run = runs.find([paths.root], paths.run_id).find("ModelRun")
+    with calm():
+        model_run = runs.find([paths.root], paths.run_id).find("ModelRun")
     try:
         measurement = measure(history.read(model_run.uri) if model_run else [])
     except TrainingError as error:

@@ -5,6 +5,7 @@ The run has its own network namespace.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,10 +126,11 @@ def observed() -> Iterator[Observed]:
             try:
                 listening = addresses(run.pid, "tcp", LISTEN)
                 observed.datagrams |= addresses(run.pid, "udp")
+                beam = set(re.findall(r"/\S+/beam-\w+/socket$", Path(f"/proc/{run.pid}/net/unix").read_text(), re.MULTILINE))
             except OSError:
                 break  # it has ended in the meantime
             observed.listening |= listening
-            for socket in set(map(str, temporary.glob("tfxd-run-*/beam-*/socket"))) - seen:
+            for socket in beam - seen:
                 seen.add(socket)
                 visitor.visit("beam", f"unix:{socket}", str(secret))
             ports = [int(address.partition(":")[2], 16) for address in listening - seen]

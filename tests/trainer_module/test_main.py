@@ -3,7 +3,6 @@
 Several that train together are in tests/trainer_module/liveness/test_cluster_peers.py.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -84,12 +83,6 @@ def test_failure_is_an_exit_code_and_a_message(cluster, end):
     code, output = end(*PROGRAM, write_job(cluster, training_options=TrainingOptions(5000, epochs=1)))
     assert code == 1
     assert output.strip().splitlines()[-1].startswith("per_replica_batch_size: 5000 on 1 replicas")
-
-
-def test_tf_config_that_is_none(cluster, end):
-    code, output = end(*PROGRAM, write_job(cluster), TF_CONFIG=json.dumps({"cluster": {"worker": ["a:1"]}}))
-    assert code == 1
-    assert "TF_CONFIG of this process is not valid" in output.strip().splitlines()[-1]
 
 
 def test_a_job_that_cannot_be_read(tmp_path):

@@ -49,9 +49,9 @@ release: dist
 unit: env
 	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist worksteal --durations=10
 
-# The other files would be imported by each test process for nothing.
+# The longest tests first. Other files would be imported by each process for nothing.
 e2e: env
-	.venv/bin/pytest -q -m e2e -n 4 --dist worksteal --durations=10 $$(grep -rl "mark.e2e" tests --include="test_*.py")
+	.venv/bin/pytest -q -m e2e -n 4 --dist worksteal --durations=10 tests/trainer_module/loop/test_oracle.py $$(grep -rl "mark.e2e" tests --include="test_*.py")
 
 # Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
 # KUBECONFIG, and the image of the digits in it: CONTRIBUTING.md.

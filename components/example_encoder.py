@@ -35,7 +35,8 @@ def encode(batch: pa.RecordBatch) -> list[bytes]:
 
 def _encode_column(name: str, column: pa.Array) -> Iterator[pa.Array]:
     """Yields arrays that, joined row by row, are a feature in each row's map."""
-    key = _field(_FIELD_1, name.encode())
+    encoded = name.encode()
+    key = _FIELD_1 + _varint(len(encoded)) + encoded
     if pa.types.is_null(column.type):
         yield pa.array([_header(key, b"", b"", _NO_LIST)] * len(column), pa.large_binary())
         return
@@ -98,10 +99,6 @@ def _map_unique(sizes: pa.Array, encode: Callable[[int], bytes]) -> pa.Array:
 
 def _cumulative(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-
-
-def _field(tag: bytes, content: bytes) -> bytes:
-    return tag + _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:

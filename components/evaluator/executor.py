@@ -21,6 +21,7 @@ from tfx_distribute.components.report.data import UNUSABLE_BASELINE
 from tfx_distribute.trainer_module import asking
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+Artifacts = dict[str, list[types.Artifact]]
 _MAX_EXAMPLES = 64  # enough to see each feature
 REPORT = "report"
 
@@ -28,12 +29,7 @@ REPORT = "report"
 class Executor(executor.Executor):
     """Evaluates like TFX's executor, but no metric that is not finite is accepted."""
 
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX)
         """Evaluates the model, and blesses it if it meets all thresholds."""
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
@@ -52,12 +48,7 @@ class Executor(executor.Executor):
                 logging.exception("The report cannot be written")
 
 
-def _judge(
-    input_dict: dict[str, list[types.Artifact]],
-    output_dict: dict[str, list[types.Artifact]],
-    exec_properties: dict[str, Any],
-    unusable_baseline: str,
-) -> None:
+def _judge(input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any], unusable_baseline: str) -> None:
     """Judges the model, and blesses it if it meets all thresholds.
 
     Without thresholds, nothing is blessed. `unusable_baseline` says why the baseline
@@ -78,7 +69,9 @@ def _judge(
                 name = thresholds.describe_metric(failure.metric_key, slice_key)
                 logging.warning("%s meets no threshold: %s", name, failure.message)
         unusable_baseline = f"its {not_finite} is not finite" if not_finite else unusable_baseline
-        _write_validation(folder, validation)
+        (path,) = fileio.glob(os.path.join(folder, f"{tfma.constants.VALIDATIONS_KEY}*"))
+        with tf.io.TFRecordWriter(path) as writer:
+            writer.write(validation.SerializeToString())
         _bless(blessing, validation.validation_ok)
     if unusable_baseline:
         logging.warning("The latest blessed model is not compared with: %s", unusable_baseline)
@@ -107,7 +100,7 @@ def _has_own_code(exec_properties: dict[str, Any]) -> bool:
     return any(exec_properties.get(key) for key in keys)
 
 
-def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> str:
+def _find_problem_of_baseline(input_dict: Artifacts, exec_properties: dict[str, Any]) -> str:
     """Returns why the baseline is left out; empty if it is not, or is not there."""
     models = input_dict.get(standard_component_specs.BASELINE_MODEL_KEY)
     new_models = input_dict.get(standard_component_specs.MODEL_KEY)
@@ -130,11 +123,7 @@ def _find_problem_of_baseline(input_dict: dict[str, list[types.Artifact]], exec_
     return ""
 
 
-def _check_slices(
-    input_dict: dict[str, list[types.Artifact]],
-    output_dict: dict[str, list[types.Artifact]],
-    exec_properties: dict[str, Any],
-) -> None:
+def _check_slices(input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:
     """Checks that there are examples of each kind of slice: TFMA leaves the others out.
 
     The model would be blessed without the thresholds on a slice whose name is wrong.
@@ -156,17 +145,11 @@ def _find_saved_model(model: types.Artifact) -> str:
     return str(path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model)))
 
 
-def _find_example_files(input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]) -> list[str]:
+def _find_example_files(input_dict: Artifacts, exec_properties: dict[str, Any]) -> list[str]:
     splits = json_utils.loads(exec_properties.get(standard_component_specs.EXAMPLE_SPLITS_KEY, "null")) or ["eval"]
     examples = input_dict[standard_component_specs.EXAMPLES_KEY]
     folders = [folder for split in splits for folder in artifact_utils.get_split_uris(examples, split)]
     return [file for folder in folders for file in sorted(fileio.glob(io_utils.all_files_pattern(folder)))]
-
-
-def _write_validation(folder: str, validation: Any) -> None:
-    (path,) = fileio.glob(os.path.join(folder, f"{tfma.constants.VALIDATIONS_KEY}*"))
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(validation.SerializeToString())
 
 
 def _bless(blessing: types.Artifact, is_blessed: bool) -> None:

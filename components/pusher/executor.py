@@ -13,18 +13,14 @@ from tfx.utils import io_utils, json_utils, proto_utils
 from tfx_distribute.components.pusher import publishing, versions
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
+Artifacts = dict[str, list[types.Artifact]]
 KEEP = "keep"  # key of the Pusher's `custom_config`
 
 
 class Executor(executor.Executor):
     """Pushes a model like TFX's executor, but atomically, and not twice in a row."""
 
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX)
         """Publishes the model if it is blessed and not served already."""
         self._log_startup(input_dict, output_dict, exec_properties)
         # Checked first: a model that is not pushed must not hide a mistake.

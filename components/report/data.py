@@ -22,8 +22,7 @@ class Node:
     """A node of the pipeline in this run.
 
     Attributes:
-      state: `complete`, `cached`, `failed`, `stopped`, `canceled` or
-        `running`.
+      state: `complete`, `cached`, `failed`, `stopped`, `canceled` or `running`.
       started: Unix time of its start, in seconds.
       seconds: How long it took; None while it runs.
       from_run: The run whose outputs a cached node took; empty if unknown.
@@ -156,11 +155,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Slice:
-    """The metrics of one slice of the evaluated examples.
-
-    Attributes:
-      name: The slice, such as `hour=3`; empty for all examples.
-    """
+    """The metrics of a slice, such as `hour=3`; its name is empty for all examples."""
 
     name: str
     cells: Mapping[str, Cell]
@@ -204,13 +199,7 @@ class Evaluation:
         return tuple(dict.fromkeys(name for slice_ in self.slices for name in slice_.cells))
 
     def describe_verdicts(self) -> dict[str, str]:
-        """Says for each metric with a threshold if it is met.
-
-        Example:
-          >>> cells = {"AUC": Cell(0.72, failed=True, unmet_change=-0.23)}
-          >>> Evaluation((Slice("", cells),), blessed=False).describe_verdicts()
-          {'AUC': "not met: -0.23 from the blessed model's 0.95"}
-        """
+        """Says for each metric with a threshold if it is met, and where it is not."""
         judged = self.metrics if self.blessed is not None else ()
         # A threshold on change is dropped for a first model.
         return {name: self._describe_verdict(name) for name in judged if name in self.thresholds or self.list_failed(name)}
@@ -283,17 +272,14 @@ class Report:
         empty if unknown.
       started: Unix time of the start, in seconds; None if unknown.
       seconds: Duration; None if unknown.
-      nodes: The nodes, in the order in which they started.
+      nodes: In the order in which they started.
       data: `spans` -> the spans that were read; `left out` -> how many examples were
         left out because a value is missing. Either may be absent.
       anomalies: What ExampleValidator found; None if it did not run.
       training: How the model was trained, such as `strategy` and `num_replicas`.
       time_use: How the processes spent the time; None if unknown.
-      evaluation: The metrics; None without an Evaluator.
-      search: The trials of a search for hyperparameters; None without one.
-      parameters: Name of a pipeline parameter -> its value, if it is not the default.
-      defaults: Name of a pipeline parameter with its default value -> that value.
-      hparams: Name of a hyperparameter -> its value in this run.
+      parameters: Pipeline parameters with other values than their defaults.
+      defaults: Pipeline parameters with their default values.
       pushed: Folder of the pushed model; empty if none was pushed.
       commands: A purpose, such as `curves` -> the command or path.
       missing: What the report could not show, and why.

@@ -169,10 +169,9 @@ def read_slices(
         values = slices.setdefault(slicer_lib.deserialize_slice_key(slice_metrics.slice_key), SliceMetrics())
         for metric in slice_metrics.metric_keys_and_values:
             key = Key.from_proto(metric.key)
-            if key.is_diff:
-                continue
-            model = values.baseline if key.model_name in baselines else values.candidate
-            model[_without_model(key)] = _to_number(metric.value)
+            if not key.is_diff:
+                model = values.baseline if key.model_name in baselines else values.candidate
+                model[_without_model(key)] = _to_number(metric.value)
     return slices
 
 

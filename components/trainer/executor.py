@@ -11,6 +11,7 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
 from tfx_distribute.components.trainer import job_builder, places, run_identity
+from tfx_distribute.components.trainer.staging import Artifacts
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
@@ -20,12 +21,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, Training
 class Executor(base_executor.BaseExecutor):
     """Trains in separate processes, on this machine or on others."""
 
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX)
         """Trains and exports a model."""
         self._log_startup(input_dict, output_dict, exec_properties)
         parameters = job_builder.training_parameters(exec_properties)

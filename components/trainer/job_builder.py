@@ -146,7 +146,8 @@ def describe_job(
     module, kind = unpack_user_module(exec_properties, work_dir)
     check_function(kind, parameters, exec_properties, inputs)
     is_build_model = kind == "build_model"
-    hyperparameters = _read_hyperparameters(inputs)
+    file = _file(inputs, standard_component_specs.HYPERPARAMETERS_KEY)  # of a Tuner, in KerasTuner's format
+    hyperparameters = dict(json.loads(io_utils.read_string_file(file))) if file else None
     tuned = (hyperparameters or {}).get("values", {})
     examples = inputs.get(standard_component_specs.EXAMPLES_KEY, [])
     transform_graph = _uri(inputs, standard_component_specs.TRANSFORM_GRAPH_KEY)
@@ -245,12 +246,6 @@ def _read_data(
         schema=schema,
         label_ranges={feature: by_split for feature, by_split in ranges.items() if by_split},
     )
-
-
-def _read_hyperparameters(inputs: staging.Artifacts) -> dict[str, Any] | None:
-    """Reads a Tuner's document in KerasTuner's format; None if there is no Tuner."""
-    file = _file(inputs, standard_component_specs.HYPERPARAMETERS_KEY)
-    return dict(json.loads(io_utils.read_string_file(file))) if file else None
 
 
 def _count_examples(inputs: staging.Artifacts) -> dict[str, int] | None:

@@ -20,6 +20,7 @@ from tfx_distribute.components.launchers import locks, storage
 from tfx_distribute.components.launchers.local import gpus
 from tfx_distribute.components.launchers.local import launcher as local_launcher
 from tfx_distribute.components.trainer import job_builder, places, run_identity
+from tfx_distribute.components.trainer.staging import Artifacts
 from tfx_distribute.components.tuner import search as search_lib
 from tfx_distribute.components.tuner import trials
 from tfx_distribute.components.tuner.search import Search
@@ -31,21 +32,14 @@ from tfx_distribute.trainer_module.reporting.progress import Progress
 if TYPE_CHECKING:
     from tfx_distribute.components.tuner.search_run import Launch
 
-# Name of the file, as of TFX's Tuner.
-BEST_FILE = "best_hyperparameters.txt"
-# Folder of the states of searches, in that of the states of trainings.
-_SEARCHES = "searches"
+BEST_FILE = "best_hyperparameters.txt"  # as of TFX's Tuner
+_SEARCHES = "searches"  # folder of their states, in that of the states of trainings
 
 
 class Executor(base_executor.BaseExecutor):
     """Trains trials in separate processes, on this machine or on others."""
 
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX)
         """Searches for hyperparameters."""
         # Takes a second, which other components need not wait for.
         from tfx_distribute.components.tuner.search_run import SEARCH_FILE, SearchRun

@@ -21,11 +21,8 @@ Oracle: TypeAlias = keras_tuner.Oracle
 KerasTrial: TypeAlias = trial_lib.Trial
 TrialStatus = trial_lib.TrialStatus
 
-# Name of a metric, besides the objective: the wall time of the training.
-SECONDS = "seconds"
-# Hyperparameters of Hyperband itself begin with this.
-_RESERVED = "tuner/"
-_PROJECT = "oracle"
+SECONDS = "seconds"  # name of a metric, besides the objective: the training's wall time
+_RESERVED = "tuner/"  # hyperparameters of Hyperband itself begin with this
 # KerasTuner takes a space to have no more values after so many draws of values that it
 # has tried: with its own 20, it misses some of 100. All take it a second or two.
 _MAX_COLLISIONS = 10_000
@@ -91,7 +88,7 @@ def make_oracle(search: Search, hparams: Mapping[str, Scalar], max_epochs: int, 
         oracle = keras_tuner.oracles.RandomSearchOracle(max_trials=search.max_trials, **arguments)
     oracle.verbose = 0
     oracle._max_collisions = _MAX_COLLISIONS
-    oracle._set_project_dir(folder, _PROJECT)  # only a Tuner of KerasTuner does it otherwise
+    oracle._set_project_dir(folder, "oracle")  # only a Tuner of KerasTuner does it otherwise
     return oracle
 
 

@@ -32,8 +32,7 @@ from tfx_distribute.trainer_module.reporting.progress import Progress
 from tfx_distribute.trainer_module.state import saved_step
 
 SEARCH_FILE = "search.json"
-# Folders in that of a trial.
-LOGS, STATE = "logs", "state"
+LOGS, STATE = "logs", "state"  # folders in that of a trial
 
 # Trains a trial, given its job, its number, and a function that returns True if it has
 # to end.

@@ -62,8 +62,7 @@ class Process:
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full
         self.status, self.silent_seconds, self.progress, self._bytes_read = None, 0.0, None, 0
         files = {PROGRESS_FILE: str(self._progress_file), ERROR_FILE_VARIABLE: str(self._error_file)}
-        environment = {**self.environment, **files}
-        self.end = server.start(self.job_file, self.log, environment, self.imports_tensorflow)
+        self.end = server.start(self.job_file, self.log, {**self.environment, **files}, self.imports_tensorflow)
 
     def new_progress(self) -> list[Progress]:
         """Returns the reports since the last call."""

@@ -21,7 +21,6 @@ class Process:
     Attributes:
       job_file: The job's document, in the folder that it writes its reports to.
       is_server: True if it runs for as long as the coordinator does, and is ended then.
-      imports_tensorflow: As in `ForkServer.start`.
       end: Its exit code, once it is started.
       status: Exit code, or minus the number of the signal that ended it; None while it
         runs.

@@ -1,9 +1,5 @@
 """Defines the ExampleGens for data files.
 
-```python
-examples = ParquetExampleGen(input_base="/data/houses").outputs["examples"]
-```
-
 Each takes the arguments of TFX's `FileBasedExampleGen`. It makes gzipped TFRecord files
 of tf.Examples, regardless of its output formats. The pattern of a split is `*`, for all
 files that are not hidden, or the name of one file or folder.

@@ -259,7 +259,6 @@ class Limits:
     """How long, and how often, a training is tried.
 
     Attributes:
-      restarts: Decides on restarts.
       start_seconds: Seconds that it may take to start; 0 for no limit.
       deadline_seconds: Seconds that it may take without the time in queues; 0 for no
         limit.
@@ -279,17 +278,7 @@ def follow(launcher: Launcher[Any], request: Request, limits: Limits, has_result
 
     After a failure that may not happen again, it is started again from its last save. A
     training that has failed for good stays for people to look at, where its platform
-    keeps such; any other end stops it.
-
-    ```python
-    follow(launcher, launcher.request(training), Limits(Restarts(3, read_step)))
-    ```
-
-    Args:
-      launcher: The launcher.
-      request: What its `request` has made.
-      limits: How long, and how often, it is tried.
-      has_result: See `Launcher.start`.
+    keeps such; any other end stops it. For `has_result`, see `Launcher.start`.
 
     Raises:
       ConfigurationError: The platform refuses the training.

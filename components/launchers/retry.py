@@ -31,7 +31,7 @@ def call_with_retries(
     """
     seconds = timeouts.ANSWER_SECONDS if timeout_seconds is None else timeout_seconds
     deadline = time.monotonic() + seconds
-    has_warned, growth = False, 1
+    growth = 1
     while True:
         try:
             return request()
@@ -40,8 +40,7 @@ def call_with_retries(
                 raise
             if time.monotonic() > deadline:
                 raise NoAnswerError(f"{service} did not answer for {seconds:g} s; the last error: {error}") from error
-            if not has_warned:
+            if growth == 1:
                 logging.warning("%s does not answer, trying again: %s", service, error)
-                has_warned = True
             time.sleep(min(timeouts.RETRY_SECONDS * growth, max(0.0, deadline - time.monotonic())))
             growth = min(2 * growth, MAX_GROWTH)

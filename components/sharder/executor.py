@@ -24,33 +24,28 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 SHARDED_EXAMPLES = "sharded_examples"
 
+Artifacts = dict[str, list[types.Artifact]]
+
 
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Writes each split of examples as TFRecord shards with a manifest."""
 
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
         """Transforms, shuffles, writes and counts examples."""
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = artifact_utils.get_single_instance(input_dict[standard_component_specs.EXAMPLES_KEY])
         sharded = artifact_utils.get_single_instance(output_dict[SHARDED_EXAMPLES])
         work_dir = os.path.join(self._get_tmp_dir(), uuid.uuid4().hex)
+        options = _make_options(input_dict, output_dict, exec_properties, work_dir)
         fileio.makedirs(work_dir)
         try:
-            options = _make_options(input_dict, output_dict, exec_properties, work_dir)
-            try:
-                with self._make_beam_pipeline() as pipeline:
-                    beam_pipeline.build(pipeline, options, parts.num_processes(self._beam_pipeline_args))
-                splits = beam_pipeline.collect(options)
-            finally:
-                if fileio.exists(options.partial_dir):
-                    fileio.rmtree(options.partial_dir)
+            with self._make_beam_pipeline() as pipeline:
+                beam_pipeline.build(pipeline, options, parts.num_processes(self._beam_pipeline_args))
+            splits = beam_pipeline.collect(options)
         finally:
             fileio.rmtree(work_dir)
+            if fileio.exists(options.partial_dir):
+                fileio.rmtree(options.partial_dir)
         sharded.split_names, sharded.span = examples.split_names, examples.span
         examples_utils.set_payload_format(sharded, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
         for name, split in splits.items():
@@ -71,16 +66,13 @@ def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
 
 
 def _make_options(
-    inputs: dict[str, list[types.Artifact]],
-    outputs: dict[str, list[types.Artifact]],
-    exec_properties: dict[str, Any],
-    work_dir: str,
+    inputs: Artifacts, outputs: Artifacts, exec_properties: dict[str, Any], work_dir: str
 ) -> beam_pipeline.ShardingOptions:
     """Makes the options of the Beam pipeline from the executor's arguments."""
     (examples,) = inputs[standard_component_specs.EXAMPLES_KEY]
     splits = artifact_utils.decode_split_names(examples.split_names)
 
-    def uri(artifacts: dict[str, list[types.Artifact]], key: str) -> str | None:
+    def uri(artifacts: Artifacts, key: str) -> str | None:
         return artifact_utils.get_single_uri(artifacts[key]) if artifacts.get(key) else None
 
     transform_graph, schema_folder = uri(inputs, "transform_graph"), uri(inputs, "schema")

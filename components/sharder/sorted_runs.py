@@ -132,12 +132,8 @@ def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) ->
     while bucket < last_bucket:
         end_bucket = max(bucket + 1, int(np.searchsorted(before, before[bucket] + batch_size, side="right")) - 1)
         end_bucket = min(end_bucket, last_bucket)
-        keys: list[Keys] = []
-        examples: list[bytes] = []
-        for run in runs:
-            run_keys, run_examples = read(run, bucket, end_bucket)
-            keys.append(run_keys)
-            examples += run_examples
+        keys, examples_of_runs = zip(*(read(run, bucket, end_bucket) for run in runs), strict=True)
+        examples = list(itertools.chain(*examples_of_runs))
         order = np.argsort(np.concatenate(keys))[max(0, first - before[bucket]) : end - before[bucket]]
         yield [examples[index] for index in order.tolist()]
         bucket = end_bucket

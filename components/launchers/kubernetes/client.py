@@ -43,13 +43,8 @@ def api_client(configuration: client.Configuration | None = None) -> client.ApiC
 
     Python 3.13 requires extensions that the certificates of older clusters lack, for
     example of EKS and MicroK8s. The client has no setting to turn that off
-    (https://github.com/kubernetes-client/python/issues/2394).
-
-    ```python
-    core = client.CoreV1Api(api_client())
-    ```
-
-    By default, it has the access that `load_config` has found.
+    (https://github.com/kubernetes-client/python/issues/2394). By default, it has the
+    access that `load_config` has found.
     """
     api = client.ApiClient(configuration)
     settings = api.rest_client.pool_manager.connection_pool_kw
@@ -153,14 +148,8 @@ class JobClient:
 
         They only explain, so that a training goes on if they cannot be listed.
         """
-        events = self._explaining(
-            "list events",
-            lambda: (
-                self._core.list_namespaced_event(
-                    self.namespace, field_selector="type=Warning", _request_timeout=timeouts.REQUEST_SECONDS
-                ).items
-            ),
-        )
+        options = {"field_selector": "type=Warning", "_request_timeout": timeouts.REQUEST_SECONDS}
+        events = self._explaining("list events", lambda: self._core.list_namespaced_event(self.namespace, **options).items)
         own = [event for event in events if f"{event.involved_object.name}-".startswith(f"{self.name}-")]
         created = job["metadata"]["creationTimestamp"]
         return [event for event in sorted(own, key=_time) if _time(event) >= created]

@@ -274,12 +274,7 @@ def _make_replicated_job(role: str, count: int, training: Training, template: Do
     container["env"] = [index, {"name": TF_CONFIG, "value": config}, *container["env"]]
     template["spec"]["restartPolicy"] = "Never"  # on its machine, it would not find its peers
     is_replaceable = role == WORKER and PARAMETER_SERVER in cluster.addresses
-    rules: list[Document] = [
-        {
-            "action": "FailJob",
-            "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": list(exit_codes.FINAL)},
-        }
-    ]
+    final_codes = {"containerName": CONTAINER, "operator": "In", "values": list(exit_codes.FINAL)}
     return {
         "name": role,
         "replicas": count,
@@ -291,7 +286,7 @@ def _make_replicated_job(role: str, count: int, training: Training, template: Do
                 # Training goes on without these until they have another pod. The end of
                 # any other starts the whole cluster again.
                 "backoffLimit": training.max_restarts if is_replaceable else 0,
-                "podFailurePolicy": {"rules": rules},
+                "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final_codes}]},
                 "template": template,
             }
         },

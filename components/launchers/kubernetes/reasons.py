@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _IMAGE = "write another targets.kubeflow.image, or name the secret of its registry in image_pull_secrets"
-_CREDENTIALS = "create it in the namespace, or change targets.kubeflow.secrets"
 _NO_PACKAGE = (
     "the image lacks tfx-distribute: build it from the Dockerfile of tfx-distribute, or install the package in it, and "
     "write it as targets.kubeflow.image"
@@ -34,7 +33,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         r"Multi-Attach error",
         "a ReadWriteOnce volume works on one machine only: write a ReadWriteMany claim in targets.kubeflow.volumes",
     ),
-    (r"secret .*not found|in Secret ", _CREDENTIALS),
+    (r"secret .*not found|in Secret ", "create it in the namespace, or change targets.kubeflow.secrets"),
     (
         r"runAsNonRoot",
         "give the image a USER that is a number and not 0, or write run_as_non_root: false in "

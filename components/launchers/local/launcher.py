@@ -170,8 +170,7 @@ class LocalLauncher(Launcher[Any]):
     def request(self, training: Training) -> Request:
         """Returns the job's file, and the environment of each process."""
         tasks = tasks_of(training.distribution)
-        own_gpus = self.settings.gpus
-        available = gpus.list_visible() if own_gpus is None else list(own_gpus)
+        available = gpus.list_visible() if self.settings.gpus is None else list(self.settings.gpus)
         environments = {
             task.file_name: {**training.environment, **_environment(training.distribution, task, tasks, available)}
             for task in tasks
@@ -218,7 +217,7 @@ class LocalLauncher(Launcher[Any]):
         failed = [process for process in self._all if process.status]
         for process in failed:
             self._handle_end(process, is_alone=len(failed) == 1)
-        is_over = self._deadline is not None and (time.monotonic() >= self._deadline or self._have_saved())
+        is_over = self._deadline is not None and time.monotonic() >= self._deadline
         if not is_over and any(process.status is None for process in self._training):
             return State("running")
         failure = self._find_cause()
@@ -261,11 +260,6 @@ class LocalLauncher(Launcher[Any]):
         # The others only lost it.
         failures.sort(key=lambda item: (not item[1].is_final, item[0] in SECONDARY_EXIT_GRACE))
         return failures[0][1] if failures else None
-
-    def _have_saved(self) -> bool:
-        """Returns True if one was asked to stop, and all that may save have ended."""
-        is_preempted = any(process.status == exit_codes.PREEMPTED for process in self._all)
-        return is_preempted and all(process.status is not None for process in self._training)
 
     def _end(self) -> None:
         """Ends what still runs: first with SIGTERM, then with SIGKILL."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.liveness.exposure import Exposure
 
+_LIBRARY = next(iter(sorted(Path(__file__).parent.glob("_loopback*.so"))), None)
 _SEPARATORS = " :"  # of paths in LD_PRELOAD, which has no way to quote them
 _STRANGERS = {
     Exposure.NETWORK: "Anyone who can reach this machine over the network",
@@ -22,11 +23,10 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     `environ` has the other variables of the process. Returns none if there is no
     library, or LD_PRELOAD cannot hold its path.
     """
-    library = _library()
-    if library is None or any(separator in str(library) for separator in _SEPARATORS):
+    if _LIBRARY is None or any(separator in str(_LIBRARY) for separator in _SEPARATORS):
         return {}
     preloaded = environ.get("LD_PRELOAD")
-    return {"LD_PRELOAD": f"{library}:{preloaded}" if preloaded else str(library)}
+    return {"LD_PRELOAD": f"{_LIBRARY}:{preloaded}" if preloaded else str(_LIBRARY)}
 
 
 def describe(exposure: Exposure) -> str:
@@ -43,7 +43,3 @@ def describe(exposure: Exposure) -> str:
         f"WARNING: {_STRANGERS[exposure]} can take over this training while it runs, and read and write your files through "
         "it; docs/security.md says why"
     )
-
-
-def _library() -> Path | None:
-    return next(iter(sorted(Path(__file__).parent.glob("_loopback*.so"))), None)

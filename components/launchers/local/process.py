@@ -21,7 +21,6 @@ class Process:
     Attributes:
       job_file: The job's document, in the folder that it writes its reports to.
       is_server: True if it runs for as long as the coordinator does, and is ended then.
-      imports_tensorflow: As in `ForkServer.start`.
       end: Its exit code, once it is started.
       status: Exit code, or minus the number of the signal that ended it; None while it
         runs.
@@ -62,8 +61,7 @@ class Process:
         self._progress_file.write_bytes(b"")  # creates it before the disk can be full
         self.status, self.silent_seconds, self.progress, self._bytes_read = None, 0.0, None, 0
         files = {PROGRESS_FILE: str(self._progress_file), ERROR_FILE_VARIABLE: str(self._error_file)}
-        environment = {**self.environment, **files}
-        self.end = server.start(self.job_file, self.log, environment, self.imports_tensorflow)
+        self.end = server.start(self.job_file, self.log, {**self.environment, **files}, self.imports_tensorflow)
 
     def new_progress(self) -> list[Progress]:
         """Returns the reports since the last call."""

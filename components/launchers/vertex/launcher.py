@@ -55,7 +55,6 @@ class VertexTrainingSettings(LauncherSettings):
       reduction_server: WorkerPoolSpec of reduction servers, if `all_reduce` asks for
         them.
       job: CustomJob of each training. The launcher adds its name, label and pools.
-      training: As in `LauncherSettings`.
       start_timeout_seconds: No limit: the service has its own.
     """
 
@@ -72,13 +71,7 @@ class VertexTrainingSettings(LauncherSettings):
 
 
 class VertexLauncher(Launcher[VertexTrainingSettings]):
-    """Runs a training as a CustomJob of Vertex AI.
-
-    ```python
-    launcher = VertexLauncher(settings)
-    follow(launcher, launcher.request(training), Limits(Restarts(3)))
-    ```
-    """
+    """Runs a training as a CustomJob of Vertex AI."""
 
     Settings = VertexTrainingSettings
     poll_seconds = 10.0

@@ -93,7 +93,7 @@ def test_libraries_that_are_preloaded_already_stay():
 
 @pytest.mark.parametrize("library", [None, Path("/with space/x.so"), Path("/with:colon/x.so")])
 def test_a_library_that_cannot_be_loaded(library, monkeypatch):
-    monkeypatch.setattr(loopback, "_library", lambda: library)
+    monkeypatch.setattr(loopback, "_LIBRARY", library)
     assert loopback.environment({}) == {}
 
 

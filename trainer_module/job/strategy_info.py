@@ -1,4 +1,4 @@
-"""Lists the strategies and their properties. Imports no TensorFlow.
+"""Lists the strategies and their properties.
 
 A new strategy is built in `trainer_module.strategies.factory` and gets a row here.
 """

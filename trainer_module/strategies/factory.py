@@ -150,7 +150,6 @@ def _devices(distribution: Distribution) -> list[str]:
 
     Splits the CPU into logical devices if several are requested.
     """
-    all_devices = distribution.info.all_devices
     kind, count = distribution.accelerator_type, distribution.accelerator_count
     if distribution.mesh:
         count = math.prod(layout_rules.parse_mesh(distribution.mesh))
@@ -164,7 +163,7 @@ def _devices(distribution: Distribution) -> list[str]:
                 f"accelerator_count: {count} GPUs are asked for, but this process sees {seen}; write "
                 f"accelerator_count={len(gpus)}"
             )
-        used = gpus[: (count or len(gpus)) if all_devices else 1]
+        used = gpus[: (count or len(gpus)) if distribution.info.all_devices else 1]
         tf.config.set_visible_devices(used, "GPU")
         return [f"GPU:{index}" for index in range(len(used))]
     tf.config.set_visible_devices([], "GPU")

@@ -52,7 +52,6 @@ class Request:
 
     Attributes:
       name: Description for messages.
-      examples: Serialized tf.Examples.
       row: The example of the first request that it consists of; None if it is changed.
     """
 

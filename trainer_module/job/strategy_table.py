@@ -61,8 +61,7 @@ def num_parameter_servers(distribution: Distribution) -> int:
 
 def devices_per_process(distribution: Distribution) -> int | None:
     """Returns the devices of each training process; None if the machine decides."""
-    row = distribution.info
-    if not row.all_devices:
+    if not distribution.info.all_devices:
         return 1
     if distribution.mesh:
         return math.prod(layout_rules.parse_mesh(distribution.mesh))

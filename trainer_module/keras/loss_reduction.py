@@ -106,9 +106,8 @@ def _times(loss: Any, divisor: int) -> Any:
 def use_replica_means() -> None:
     """Stops Keras from dividing losses by the number of replicas, in this process.
 
-    Only within a `replica_loss` that is divided, it still does so.
-
-    There is no public way to do so (Keras 2.16 and 3.12).
+    Only within a `replica_loss` that is divided, it still does so. There is no public
+    way to change this (Keras 2.16 and 3.12).
     """
     _restore()
     losses = _keras_losses()

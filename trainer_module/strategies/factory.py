@@ -102,12 +102,9 @@ def _heartbeat_timeout(seconds: int) -> Iterator[None]:
     the timeout (TensorFlow 2.16 and 2.21).
     """
     context = importlib.import_module("tensorflow.python.eager.context").context()
-    configure = context.configure_coordination_service
-    context.configure_coordination_service = functools.partial(configure, heartbeat_timeout_in_ms=1000 * seconds)
-    try:
+    configure = functools.partial(context.configure_coordination_service, heartbeat_timeout_in_ms=1000 * seconds)
+    with mock.patch.object(context, "configure_coordination_service", configure):
         yield
-    finally:
-        del context.configure_coordination_service
 
 
 def check_requested_gpus(distribution: Distribution, task: ClusterTask, environment: Mapping[str, str]) -> None:

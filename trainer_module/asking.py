@@ -35,7 +35,6 @@ class Questions:
     """Requests for an exported model.
 
     Attributes:
-      folder: The SavedModel.
       examples: TFRecord files with raw examples.
       without: Features of labels and weights, which requests do not have.
       optional: Features that an example need not have.
@@ -53,7 +52,6 @@ class Request:
 
     Attributes:
       name: Description for messages.
-      examples: Serialized tf.Examples.
       row: The example of the first request that it consists of; None if it is changed.
     """
 

@@ -13,14 +13,6 @@ import tensorflow as tf
 _CANNOT_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
-def partial_name(path: str) -> str:
-    """Returns the temporary name of a document while this process writes it.
-
-    Each process has its own, on any machine: several may write at once.
-    """
-    return f"{path}.{socket.gethostname()}-{os.getpid()}.partial"
-
-
 def write(path: str, text: str, durable: bool = False) -> None:
     """Writes a document to a temporary name, then renames it.
 
@@ -29,7 +21,8 @@ def write(path: str, text: str, durable: bool = False) -> None:
     With `durable`, this returns when the document is on disk, so that it is whole even
     after a loss of power.
     """
-    partial = partial_name(path)
+    # Each process has its own, on any machine: several may write at once.
+    partial = f"{path}.{socket.gethostname()}-{os.getpid()}.partial"
     try:
         with tf.io.gfile.GFile(partial, "w") as file:
             file.write(text)

@@ -13,13 +13,6 @@ def export(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], 
 
     The names are those that the file imports in its blocks of `if TYPE_CHECKING`, as
     type checkers and editors see them.
-
-    ```python
-    if TYPE_CHECKING:
-        from tfx_distribute.components.pusher.component import Pusher as Pusher
-
-    __all__, __getattr__, __dir__ = lazy_names.export(__name__)
-    ```
     """
     tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
     blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]

@@ -225,10 +225,8 @@ def _output_folders(job: TrainingJob, is_chief: bool) -> Iterator[TrainingJob]:
 
 
 def _report_failure(error: BaseException, final: bool) -> None:
-    message = str(error) if isinstance(error, TfxDistributeError) else f"{type(error).__name__}: {error}"
-    if isinstance(error, TfxDistributeError):
-        LOGGER.error(message)
-    else:
-        # Without a line before it: launchers show the log's last lines.
-        LOGGER.error("".join(traceback.format_exception(error)).rstrip("\n"))
-    Failure(message, isinstance(error, TfxDistributeError), final).report()
+    expected = isinstance(error, TfxDistributeError)
+    message = str(error) if expected else f"{type(error).__name__}: {error}"
+    # A traceback has no line before it: launchers show the log's last lines.
+    LOGGER.error(message if expected else "".join(traceback.format_exception(error)).rstrip("\n"))
+    Failure(message, expected, final).report()

@@ -70,8 +70,7 @@ class ExampleFunctions:
                 raise ConfigurationError(
                     "module: augment does not return features and label; end it with return features, label"
                 )
-            names = ("features", "label")[: len(given)]
-            return *map(_like, returned, given, names), *given[2:]
+            return *map(_like, returned, given, ("features", "label")), *given[2:]
 
         return tuple(_map_examples(call, (dict(features), seeds), "augment"))
 

@@ -40,11 +40,7 @@ class FeatureValues:
 
 @dataclass(frozen=True)
 class SplitEntry:
-    """One split.
-
-    Attributes:
-      features: Name of a numeric feature -> its values.
-    """
+    """One split, with the values of its numeric features by name."""
 
     num_examples: int
     shards: tuple[ShardEntry, ...]
@@ -53,13 +49,9 @@ class SplitEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a folder of shards.
+    """The content of a folder of shards."""
 
-    Attributes:
-      schema_fingerprint: SHA-256 of the examples' schema.
-    """
-
-    schema_fingerprint: str
+    schema_fingerprint: str  # SHA-256 of the examples' schema
     splits: Mapping[str, SplitEntry]
 
 

@@ -58,13 +58,9 @@ def replicas_of_roles(distribution: Distribution) -> dict[str, int]:
     workers are additional processes. Roles without a process are left out. The strategy
     must be a real one, not `auto`.
     """
-    row = distribution.info
-    workers = 0
-    if row.multi_worker:
-        workers = distribution.num_workers - (0 if row.parameter_servers else 1)
     roles = {
         CHIEF: 1,
-        WORKER: workers,
+        WORKER: strategy_table.reading_processes(distribution) - (0 if distribution.info.parameter_servers else 1),
         PARAMETER_SERVER: strategy_table.num_parameter_servers(distribution),
     }
     return {role: count for role, count in roles.items() if count}
@@ -77,8 +73,7 @@ def tasks_of(distribution: Distribution) -> list[ClusterTask]:
 
 def is_server(distribution: Distribution, task: ClusterTask) -> bool:
     """Returns True if a task only serves a coordinator, as long as that one runs."""
-    row = distribution.info
-    return row.parameter_servers and task.role in (WORKER, PARAMETER_SERVER)
+    return distribution.info.parameter_servers and task.role in (WORKER, PARAMETER_SERVER)
 
 
 def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
@@ -86,8 +81,7 @@ def uses_accelerators(distribution: Distribution, task: ClusterTask) -> bool:
 
     A coordinator and its parameter servers do not.
     """
-    row = distribution.info
-    return not (row.parameter_servers and task.role in (CHIEF, PARAMETER_SERVER))
+    return not (distribution.info.parameter_servers and task.role in (CHIEF, PARAMETER_SERVER))
 
 
 @dataclass(frozen=True)

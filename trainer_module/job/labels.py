@@ -1,7 +1,4 @@
-"""Names the features that a model predicts, and what weighs its losses.
-
-Imports no TensorFlow.
-"""
+"""Names the features that a model predicts, and what weighs its losses."""
 
 import ast
 import json

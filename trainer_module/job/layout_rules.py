@@ -8,8 +8,6 @@ divides variables. A rule has a regular expression for names of variables and, f
 dimension of such a variable, the dimension of the mesh that divides it, or `unsharded`.
 The first rule that matches a variable counts. A variable that no rule matches is whole
 on every device.
-
-Importing this module does not import TensorFlow.
 """
 
 import re

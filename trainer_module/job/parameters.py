@@ -60,8 +60,7 @@ def parameter(
     choices: Sequence[str | int] = (),
 ) -> _Value:
     """Returns a dataclass field that declares a parameter; see `Declaration`."""
-    declared = {"help": help, "minimum": minimum, "choices": tuple(choices)}
-    return field(default=default, metadata=declared)
+    return field(default=default, metadata={"help": help, "minimum": minimum, "choices": tuple(choices)})
 
 
 @dataclass(frozen=True)

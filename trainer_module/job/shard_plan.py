@@ -4,8 +4,6 @@ The examples of a split have one order, whoever reads them: example `g` of a spl
 `n` shards is number `g // n` of shard `g % n`. Of `r` processes, number `i` reads the
 examples with `g % r == i`. If `r` divides `n`, each process has shards of its own;
 otherwise `sharing` processes share each shard, record by record.
-
-This is plain arithmetic, without TensorFlow.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Plans the training steps of a run for a number of replicas.
-
-This is plain arithmetic, without TensorFlow.
-"""
+"""Plans the training steps of a run for a number of replicas."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Lists the strategies and their properties. Imports no TensorFlow.
+"""Lists the strategies and their properties.
 
 A new strategy is built in `trainer_module.strategies.factory` and gets a row here.
 """
@@ -15,8 +15,7 @@ class StrategyInfo:
 
     Every strategy supports both ways of training, a compiled Keras model and a task
     with its own steps, because they share a loop. Every strategy also supports any
-    number of shards: if they do not divide evenly among the processes, these share them
-    by records.
+    number of shards: see `shard_plan`.
 
     Attributes:
       name: Value of the pipeline parameter `strategy`.

@@ -1,7 +1,4 @@
-"""Chooses a strategy, and checks which options go together, and with a module.
-
-Imports no TensorFlow.
-"""
+"""Chooses a strategy, and checks which options go together, and with a module."""
 
 import math
 import re
@@ -54,20 +51,17 @@ def readers(distribution: Distribution) -> int:
 
 def reading_processes(distribution: Distribution) -> int:
     """Returns the number of training processes that read examples, in step or not."""
-    row = distribution.info
-    return distribution.num_workers if row.multi_worker else 1
+    return distribution.num_workers if distribution.info.multi_worker else 1
 
 
 def num_parameter_servers(distribution: Distribution) -> int:
     """Returns the number of parameter servers; at least 1 if the strategy needs any."""
-    row = distribution.info
-    return max(1, distribution.num_parameter_servers) if row.parameter_servers else 0
+    return max(1, distribution.num_parameter_servers) if distribution.info.parameter_servers else 0
 
 
 def devices_per_process(distribution: Distribution) -> int | None:
     """Returns the devices of each training process; None if the machine decides."""
-    row = distribution.info
-    if not row.all_devices:
+    if not distribution.info.all_devices:
         return 1
     if distribution.mesh:
         return math.prod(layout_rules.parse_mesh(distribution.mesh))
@@ -153,13 +147,12 @@ _WITHOUT = {
 
 
 def _check_processes(distribution: Distribution, row: StrategyInfo) -> None:
-    strategy = row.name
     for name, without in _WITHOUT.items():
         value = getattr(distribution, name)
         if name not in row.takes and value != getattr(Distribution, name):
             takers = " or ".join(other.name for other in STRATEGIES.values() if name in other.takes)
             raise ConfigurationError(
-                f"{name}: strategy {strategy!r} {without}, but {name} is {value}; leave it out, or write strategy={takers}"
+                f"{name}: strategy {row.name!r} {without}, but {name} is {value}; leave it out, or write strategy={takers}"
             )
 
 

@@ -1,7 +1,4 @@
-"""Says how training processes spent their time, and which of them is the slowest.
-
-Plain arithmetic, without TensorFlow.
-"""
+"""Says how training processes spent their time, and which of them is the slowest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,9 +59,8 @@ class ProcessTime:
         """Seconds over all activities."""
         return sum(self.seconds.values())
 
-    def since(self, before: Mapping[str, float], counters: Mapping[str, float] | None = None) -> "ProcessTime":
+    def since(self, before: Mapping[str, float], counters: Mapping[str, float]) -> "ProcessTime":
         """Returns the time since a moment with these seconds and counters."""
-        counters = counters or {}
         return ProcessTime(
             self.task,
             {name: value - before.get(name, 0.0) for name, value in self.seconds.items()},

@@ -127,20 +127,9 @@ class Outputs:
 class TrainingJob:
     """One training, as all of its processes see it.
 
-    ```python
-    job = TrainingJob.from_json(Path("job.json").read_bytes())
-    job.distribution.strategy  # "mirrored"
-    ```
-
     Attributes:
-      module: The user's code.
       data: Examples to train on; None for a `run_fn`, which reads its own.
-      distribution: Strategy, processes and devices.
-      training_options: Batches, length, precision and learning rate.
-      outputs: Where the results go.
       hparams: The user's hyperparameters.
-      input_options: How examples are read.
-      fault_tolerance: How training survives the loss of a process.
       run_fn: Arguments of a `run_fn`; None for `build_model`.
       base_model: Path or address of the model whose weights training starts from; empty
         for the weights that `build_model` initializes.

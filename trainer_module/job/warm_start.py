@@ -4,8 +4,6 @@ A path names a layer from the model inwards, such as `encoder/block1/dense`; tha
 weight ends in its own name, such as `encoder/block1/dense/kernel`. A pattern is a
 regular expression for whole parts of a path: `dense` matches `encoder/dense/kernel`,
 but neither `dense_1/kernel` nor `my_dense/kernel`.
-
-Importing this module does not import TensorFlow.
 """
 
 import json

@@ -86,11 +86,10 @@ def keras_3_kinds() -> tuple[type, ...]:
     """Returns the classes of Keras 3 that have variables; none with Keras 2."""
     if not is_keras_3():
         return ()
-    keras = tf.keras
     return (
-        keras.Variable,
-        keras.layers.Layer,
-        keras.metrics.Metric,
-        keras.optimizers.Optimizer,
-        keras.random.SeedGenerator,
+        tf.keras.Variable,
+        tf.keras.layers.Layer,
+        tf.keras.metrics.Metric,
+        tf.keras.optimizers.Optimizer,
+        tf.keras.random.SeedGenerator,
     )

@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
 
@@ -69,21 +70,12 @@ def noticing_division() -> Iterator[set[str]]:
 
     average_loss = tf.nn.compute_average_loss
     name = "num_replicas_in_sync"
-    owners = [_owner(kind, name) for kind in (tf.distribute.Strategy, tf.distribute.ReplicaContext)]
-    counts = [vars(owner)[name] for owner in owners]
-    try:
-        tf.nn.compute_average_loss = average
-        for owner, count in zip(owners, counts, strict=True):
-            setattr(owner, name, noticing(count))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(tf.nn, "compute_average_loss", average))
+        for kind in (tf.distribute.Strategy, tf.distribute.ReplicaContext):
+            owner = next(each for each in kind.__mro__ if name in vars(each))
+            stack.enter_context(mock.patch.object(owner, name, noticing(vars(owner)[name])))
         yield askers
-    finally:
-        tf.nn.compute_average_loss = average_loss
-        for owner, count in zip(owners, counts, strict=True):
-            setattr(owner, name, count)
-
-
-def _owner(kind: type, name: str) -> type:
-    return next(each for each in kind.__mro__ if name in vars(each))
 
 
 # AutoGraph converts it, or it would not convert losses of the user's in it.
@@ -114,9 +106,8 @@ def _times(loss: Any, divisor: int) -> Any:
 def use_replica_means() -> None:
     """Stops Keras from dividing losses by the number of replicas, in this process.
 
-    Only within a `replica_loss` that is divided, it still does so.
-
-    There is no public way to do so (Keras 2.16 and 3.12).
+    Only within a `replica_loss` that is divided, it still does so. There is no public
+    way to change this (Keras 2.16 and 3.12).
     """
     _restore()
     losses = _keras_losses()

@@ -75,12 +75,8 @@ def _convert_overrides(cls: type) -> None:
     for name in names - _CONVERTED_BY_KERAS:
         method = inspect.getattr_static(cls, name)
         is_special = name.startswith("__") and name != "__call__"
-        if (
-            inspect.isfunction(method)
-            and not is_special
-            and not _is_library(method.__module__)
-            and method.__module__ != __name__
-        ):
+        is_users = inspect.isfunction(method) and not _is_library(method.__module__) and method.__module__ != __name__
+        if is_users and not is_special:
             setattr(cls, name, _convert_when_called(method))
 
 

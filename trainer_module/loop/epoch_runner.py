@@ -237,7 +237,6 @@ class StepCounter:
     """Counts training steps and reports progress, at most once per interval.
 
     Attributes:
-      reporter: Where progress goes.
       step: Training steps that are done in total, those of earlier tries included.
       meter: Measures how this process spends its time.
     """

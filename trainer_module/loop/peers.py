@@ -14,9 +14,6 @@ class Peers:
 
     Only `multi_worker_mirrored` has some; elsewhere, this process is alone. All of them
     have to call the same methods in the same order.
-
-    Attributes:
-      exist: True if there are others.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
@@ -30,8 +27,6 @@ class Peers:
         is the same in each. TensorFlow identifies a collective operation by its place
         in the graph, including the round of a loop: processes that divided the same
         steps into calls of different length would wait for each other forever.
-
-            any_stops = peers.agree(stops)[0] > 0
         """
         return [sum(column) / len(column) for column in zip(*self.gather(values), strict=True)]
 

@@ -58,8 +58,7 @@ def moment_on_all_replicas(values: Any) -> tf.Tensor:
     One operation for all of them, since TensorFlow runs such operations in the order of
     the code: with one for each replica, a replica would wait for the one before.
     """
-    replica = tf.distribute.get_replica_context()
-    return replica.merge_call(_moment_of_replicas, args=(values,))
+    return tf.distribute.get_replica_context().merge_call(_moment_of_replicas, args=(values,))
 
 
 @tf.autograph.experimental.do_not_convert

@@ -102,12 +102,9 @@ def _heartbeat_timeout(seconds: int) -> Iterator[None]:
     the timeout (TensorFlow 2.16 and 2.21).
     """
     context = importlib.import_module("tensorflow.python.eager.context").context()
-    configure = context.configure_coordination_service
-    context.configure_coordination_service = functools.partial(configure, heartbeat_timeout_in_ms=1000 * seconds)
-    try:
+    configure = functools.partial(context.configure_coordination_service, heartbeat_timeout_in_ms=1000 * seconds)
+    with mock.patch.object(context, "configure_coordination_service", configure):
         yield
-    finally:
-        del context.configure_coordination_service
 
 
 def check_requested_gpus(distribution: Distribution, task: ClusterTask, environment: Mapping[str, str]) -> None:
@@ -150,7 +147,6 @@ def _devices(distribution: Distribution) -> list[str]:
 
     Splits the CPU into logical devices if several are requested.
     """
-    all_devices = distribution.info.all_devices
     kind, count = distribution.accelerator_type, distribution.accelerator_count
     if distribution.mesh:
         count = math.prod(layout_rules.parse_mesh(distribution.mesh))
@@ -164,7 +160,7 @@ def _devices(distribution: Distribution) -> list[str]:
                 f"accelerator_count: {count} GPUs are asked for, but this process sees {seen}; write "
                 f"accelerator_count={len(gpus)}"
             )
-        used = gpus[: (count or len(gpus)) if all_devices else 1]
+        used = gpus[: (count or len(gpus)) if distribution.info.all_devices else 1]
         tf.config.set_visible_devices(used, "GPU")
         return [f"GPU:{index}" for index in range(len(used))]
     tf.config.set_visible_devices([], "GPU")

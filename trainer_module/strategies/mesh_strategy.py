@@ -114,14 +114,11 @@ def _convert_arrays() -> None:
     variable_class = dtensor.DVariable
     assign = variable_class.assign
 
-    def read(variable: dtensor.DVariable) -> np.ndarray:
-        return _join(variable.read_value())
-
     @functools.wraps(assign)
     def assign_whole(variable: dtensor.DVariable, value: Any, *arguments: Any, **options: Any) -> Any:
         if tf.executing_eagerly() and not dtensor.is_dtensor(value):
             value = shard(tf.convert_to_tensor(value, variable.dtype), variable.layout)
         return assign(variable, value, *arguments, **options)
 
-    variable_class.numpy = read
+    variable_class.numpy = lambda variable: _join(variable.read_value())
     variable_class.assign = assign_whole

@@ -61,12 +61,10 @@ def used(folder: Path, copy: Path) -> Iterator[None]:
         hook = _hook(os.environ.pop(VARIABLE))
         sys.path_hooks.remove(hook)
         sys.path_importer_cache.clear()
-        for file in [file for file, entry in linecache.cache.items() if _is_of_copy(file, entry, folder)]:
-            del linecache.cache[file]
-
-
-def _is_of_copy(file: str, entry: Any, folder: Path) -> bool:
-    return len(entry) > 1 and entry[1] is None and Path(file).is_relative_to(folder)
+        without_time = [file for file, entry in linecache.cache.items() if len(entry) > 1 and entry[1] is None]
+        for file in without_time:
+            if Path(file).is_relative_to(folder):
+                del linecache.cache[file]
 
 
 @functools.cache

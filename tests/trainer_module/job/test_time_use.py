@@ -65,4 +65,4 @@ def test_shares_that_matter_the_largest_first():
 
 
 def test_the_time_since_a_moment():
-    assert process("chief-0", input=3.0, compute=2.0).since({"input": 1.0}).seconds == {"input": 2.0, "compute": 2.0}
+    assert process("chief-0", input=3.0, compute=2.0).since({"input": 1.0}, {}).seconds == {"input": 2.0, "compute": 2.0}

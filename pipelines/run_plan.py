@@ -178,12 +178,8 @@ def _plan_role(distribution: Distribution, role: str, num_processes: int) -> Rol
         does = "trains, whenever it is free" if role == WORKER else "holds variables"
     else:
         does = "coordinates: gives steps to workers" if distribution.info.parameter_servers else "trains"
-    return RolePlan(
-        role=role,
-        num_processes=num_processes,
-        does=does,
-        writes="the model, TensorBoard logs" if role == CHIEF else "nothing",
-    )
+    writes = "the model, TensorBoard logs" if role == CHIEF else "nothing"
+    return RolePlan(role, num_processes, does, writes)
 
 
 def _tf_config(roles: Mapping[str, int]) -> str:
@@ -239,11 +235,13 @@ def as_text(plan: RunPlan) -> str:
     if plan.data:
         rows.append(("shards", _shards(plan.data)))
     if plan.learning_rate_factor != 1:
-        rows.append(("learn rate", _learning_rate(plan)))
+        factor = _value_or(plan.learning_rate_factor, f"a factor {BY_MACHINE}")
+        rows.append(("learn rate", f"build_model's times {factor}"))
     if plan.hparams:
         rows.append(("hparams", ", ".join(f"{name}={value}" for name, value in plan.hparams.items())))
     if plan.search:
-        rows += [("search", _search(plan.search)), ("space", _space(plan.search))]
+        space = ", ".join(f"{name}={_values(values)}" for name, values in plan.search.space.items())
+        rows += [("search", _search(plan.search)), ("space", space)]
     lines = [f"{name:<11}{value}" for name, value in rows]
     for role in plan.roles:
         count = f" ({role.num_processes} processes)" if role.num_processes > 1 else ""
@@ -273,10 +271,6 @@ def _batch(plan: RunPlan) -> str:
     return f"{replica_batch} per replica, global {_value_or(plan.global_batch_size, BY_MACHINE)}"
 
 
-def _learning_rate(plan: RunPlan) -> str:
-    return f"build_model's times {_value_or(plan.learning_rate_factor, f'a factor {BY_MACHINE}')}"
-
-
 def _search(search: Search) -> str:
     length = _count(search.epochs, "epoch") if search.epochs else _count(search.train_steps, "step")
     at_once = f", {search.num_parallel_trials} at a time" if search.num_parallel_trials > 1 else ""
@@ -285,10 +279,6 @@ def _search(search: Search) -> str:
     if search.oracle == "hyperband":
         trials = f"hyperband, trials of at most {length}"
     return f"{trials}{at_once}, for the {extreme} {search.objective}; then the training with the best values"
-
-
-def _space(search: Search) -> str:
-    return ", ".join(f"{name}={_values(values)}" for name, values in search.space.items())
 
 
 def _values(values: ValueRange) -> str:

@@ -35,22 +35,18 @@ def list_(target_class: "type[RemoteTarget[Any]]", limit: int, output: str, **op
     tables.print_list(output, [dataclasses.asdict(schedule) for schedule in found], rows, "there are no schedules")
 
 
-def _make_command(change: "ScheduleChange", done: str, text: str) -> click.Command:
-    """Makes the command that changes a schedule and says `done`; `text` is its help."""
+def _add_command(change: "ScheduleChange", done: str, text: str) -> None:
+    """Adds the command that changes a schedule and says `done`; `text` is its help."""
 
     @_ON_PLATFORM
-    @click.command(change, help=text)
+    @schedules.command(change, help=text)
     @click.argument("schedule")
     def command(schedule: str, target_class: "type[RemoteTarget[Any]]", **options: Any) -> None:
         with calm():
             target_class.open_runs(options).change_schedule(schedule, change)
         click.echo(f"{schedule}: {done}")
 
-    return command
 
-
-schedules.add_command(_make_command("pause", "paused", "Pauses a schedule: it starts no runs; those that run go on."))
-schedules.add_command(_make_command("resume", "resumed", "Resumes a schedule that was paused."))
-schedules.add_command(
-    _make_command("delete", "deleted", "Deletes a schedule. Kubeflow Pipelines: none of its runs may be in progress.")
-)
+_add_command("pause", "paused", "Pauses a schedule: it starts no runs; those that run go on.")
+_add_command("resume", "resumed", "Resumes a schedule that was paused.")
+_add_command("delete", "deleted", "Deletes a schedule. Kubeflow Pipelines: none of its runs may be in progress.")

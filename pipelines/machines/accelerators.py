@@ -101,9 +101,7 @@ def check_trainer(machine: MachineSpec, distribution: Distribution) -> None:
 def warn_of_idle_devices(machine: MachineSpec, distribution: Distribution) -> list[str]:
     """Warns, at most once, of a machine with more devices than a process uses."""
     devices = count_devices(machine)
-    used = strategy_table.devices_per_process(distribution)
-    if distribution.accelerator_type == "cpu":
-        used = 0
+    used = 0 if distribution.accelerator_type == "cpu" else strategy_table.devices_per_process(distribution)
     if used is None or used >= devices:
         return []
     return [

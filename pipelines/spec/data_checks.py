@@ -78,13 +78,12 @@ def get_input_base_and_pattern(data: Data) -> tuple[str, str]:
       ConfigurationError: An address has wildcards, which are not expanded.
     """
     name, source = data.source
-    if "://" in source:
-        if any(character in source for character in _GLOB_CHARACTERS):
-            raise ConfigurationError(
-                f"data.{name}: {source} has one of the characters {' '.join(_GLOB_CHARACTERS)}; write the address of a "
-                "folder, all files of which are read"
-            )
-        return source, ALL_FILES
-    if Path(source).is_file():
+    is_address = "://" in source
+    if is_address and any(character in source for character in _GLOB_CHARACTERS):
+        raise ConfigurationError(
+            f"data.{name}: {source} has one of the characters {' '.join(_GLOB_CHARACTERS)}; write the address of a "
+            "folder, all files of which are read"
+        )
+    if not is_address and Path(source).is_file():
         return str(Path(source).parent), Path(source).name
     return source, ALL_FILES

@@ -1,15 +1,5 @@
 """Defines the pipeline file as pydantic models, which Python code can use as well.
 
-```python
-spec = PipelineSpec(
-    name="digits",
-    module="model.py",
-    data=Data(csv="data/"),
-    transform=Transform(),
-    trainer=Train(label="digit", parameters=Parameters(strategy="mirrored")),
-)
-```
-
 Paths of inputs are relative to the YAML file or, in Python, to the working folder.
 Paths of outputs are relative to the working folder. Importing this module imports
 neither TFX nor TensorFlow.

@@ -196,9 +196,8 @@ def _check_producers(node: resolver.Resolver, components: Sequence[base_node.Bas
     """
     finds_blessed = node._strategy_class is latest_blessed_model_strategy.LatestBlessedModelStrategy
     for key, channel in node.raw_inputs.items():
-        producer, found = getattr(channel, "producer_component_id", None), channel.type
-        if finds_blessed:
-            found = standard_artifacts.ModelBlessing
+        producer = getattr(channel, "producer_component_id", None)
+        found = standard_artifacts.ModelBlessing if finds_blessed else channel.type
         makers = sorted(
             component.id
             for component in components

@@ -58,8 +58,6 @@ class Package:
       pipeline: PipelineSpec for Kubeflow Pipelines, PipelineJob for Vertex AI.
       platform: For Kubeflow Pipelines, the second document, which says where steps run.
       text: The file as the platform's client reads it.
-      num_steps: Number of the pipeline's steps.
-      warnings: Warnings to show before a run.
     """
 
     pipeline: dict[str, Any]
@@ -96,12 +94,9 @@ class Target(abc.ABC, Generic[SettingsT]):
     Attributes:
       name: Name of the target: its key in `TARGETS` and under `targets` in
         a pipeline file.
-      title: Name of the platform, for people.
       runs_here: True if steps run on this machine, and so see its files.
       setting_options: Command-line options that are settings of the target, too.
       spec: The pipeline, with the settings that the options have replaced.
-      options: The command-line options.
-      settings: The validated settings of the target.
 
     Raises:
       ConfigurationError: The pipeline cannot run there; the message says what to write
@@ -123,11 +118,7 @@ class Target(abc.ABC, Generic[SettingsT]):
 
     @abc.abstractmethod
     def validate(self) -> SettingsT:
-        """Checks that the pipeline can run there, without TFX and TensorFlow.
-
-        Returns the settings of the target. The ConfigurationError says what to write
-        instead.
-        """
+        """Checks the pipeline without TFX and TensorFlow; returns the settings."""
 
     def find_warnings(self) -> list[str]:
         """Returns what the user should know before a run on this platform."""
@@ -195,10 +186,8 @@ class RemoteTarget(Target[RemoteSettingsT]):
     ) -> Package:
         """Compiles a TFX pipeline, from a pipeline file or written in Python.
 
-        The function of that name in the target's `compiler.py` does it. Components must
-        be importable in the image. `resources` is component -> machine. `defaults` of
-        pipeline parameters replace those of its RuntimeParameters. `notify` is that of
-        a pipeline file. Raises a ConfigurationError if the pipeline cannot run there.
+        The function of that name in the target's `compiler.py` does it. `notify` is
+        that of a pipeline file; `python_api.compile_pipeline` describes the others.
         """
         compiler = importlib.import_module(f"tfx_distribute.pipelines.targets.{cls.name}.compiler")
         package: Package = compiler.compile_pipeline(pipeline, settings, resources, defaults, notify)

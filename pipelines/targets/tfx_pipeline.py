@@ -77,9 +77,6 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
     The Trainer's parameters become pipeline parameters (`RuntimeParameter`). TFX loses
     defaults that are 0 or empty, so a runner must pass all of `get_parameter_values`.
     The module has to be importable where the components run.
-
-    Raises:
-      ConfigurationError: The user's ExampleGen cannot be made, or changes values.
     """
     module_fingerprint = module.fingerprint()
     parameters = {
@@ -87,18 +84,17 @@ def build(spec: PipelineSpec, module: Module, paths: PipelinePaths, enable_cache
         for name, value in get_parameter_values(spec).items()
     }
     parameters.pop("span", None)  # it is the ExampleGen's
-    file_fingerprints: dict[str, str] = {}  # by component, of the files that it reads besides its inputs
     example_gen = make_example_gen(spec.data)
-    file_fingerprints[example_gen.id] = _fingerprint_data(spec.data, example_gen)
+    # By component, of the files that it reads besides its inputs.
+    file_fingerprints = {example_gen.id: _fingerprint_data(spec.data, example_gen)}
     examples = example_gen.outputs["examples"]
     statistics = StatisticsGen(examples=examples)
-    schema_gen: base_node.BaseNode = (
-        ImportSchemaGen(schema_file=spec.data.schema_file)
-        if spec.data.schema_file
-        else SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
-    )
+    schema_gen: base_node.BaseNode
     if spec.data.schema_file:
+        schema_gen = ImportSchemaGen(schema_file=spec.data.schema_file)
         file_fingerprints[schema_gen.id] = _fingerprint_file(spec.data.schema_file)
+    else:
+        schema_gen = SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=True)
     schema = schema_gen.outputs["schema"]
     rules = ValidationRules(spec.validation.anomalies, spec.validation.drift, spec.validation.skew)
     last_anomalies = None

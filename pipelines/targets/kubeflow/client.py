@@ -74,12 +74,6 @@ class _Client(kfp.Client):
 class KubeflowRuns(RemoteRuns):
     """The runs and recurring runs of an installation of Kubeflow Pipelines.
 
-    ```python
-    runs = KubeflowRuns("http://localhost:8080")
-    submitted = runs.submit("mine", document, settings, {"epochs": 3})
-    succeeded = runs.follow(submitted.id, print)
-    ```
-
     A `host` of None is the one that kfp finds. `namespace` is that of the user's runs,
     None in an installation for one user. Raises a ConfigurationError if the API does
     not answer, or refuses the credentials.

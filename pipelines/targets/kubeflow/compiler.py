@@ -16,7 +16,7 @@ from tfx.utils import name_utils
 from tfx_distribute.components.launchers.kubernetes.job_kinds import QUEUE_LABEL
 from tfx_distribute.pipelines.machines import accelerators
 from tfx_distribute.pipelines.notify import kubeflow_step
-from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec
+from tfx_distribute.pipelines.spec.machines import DEFAULT, MachineSpec, keep_set
 from tfx_distribute.pipelines.spec.pipeline import Notify
 from tfx_distribute.pipelines.targets import compiler as targets_compiler
 from tfx_distribute.pipelines.targets import pipeline_ir
@@ -105,8 +105,7 @@ def compile_pipeline(
     other = machines.make_executor_config(resources.get(DEFAULT, MachineSpec()), settings, settings.labels)
     executors = compiled["deploymentSpec"]["executors"]
     configs = {label: configs.get(label, other) for label, executor in executors.items() if "container" in executor}
-    configs = {label: config for label, config in configs.items() if config}
-    platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": configs}}}}
+    platform = {"platforms": {"kubernetes": {"deploymentSpec": {"executors": keep_set(**configs)}}}}
     return Package(compiled, platform, to_yaml(compiled, platform), len(executors), by_tfx.warnings)
 
 

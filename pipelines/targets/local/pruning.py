@@ -52,11 +52,8 @@ def make_plan(root: Path, runs: Sequence[Run], keep: int) -> Plan:
         if run.id in kept:
             continue
         unused = [run.logs.absolute()] if run.logs else []
-        for artifact in run.artifacts:
-            path = Path(artifact.uri)
-            if artifact.type not in _KEPT_TYPES and artifact.uri not in used and path.is_relative_to(artifacts):
-                unused.append(path)
-        for folder in unused:
+        paths = [Path(each.uri) for each in run.artifacts if each.type not in _KEPT_TYPES and each.uri not in used]
+        for folder in (*unused, *(path for path in paths if path.is_relative_to(artifacts))):
             if folder.is_dir():
                 folders[folder] = None
                 losing[run.id] = run

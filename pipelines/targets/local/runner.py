@@ -139,11 +139,6 @@ def run(
     Calls `on_node` before and after each node, `on_training` with each report of each
     training process, and `on_beam`, with the direct runner, with the number of stages
     of a node's Beam pipeline that have run, and of all.
-
-    Raises:
-      ConfigurationError: The pipeline cannot be built, its module cannot be imported,
-        or another run is using its folder.
-      NodeError: A node failed.
     """
     with _ready(module, paths, server, on_training, on_beam):
         connection = metadata.sqlite_metadata_connection_config(str(paths.metadata))

@@ -2,7 +2,7 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -27,11 +27,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, TrainingErr
 
 class VertexRuns(RemoteRuns):
     """The pipeline jobs of a project in a region.
-
-    ```python
-    runs = VertexRuns("example-project", "europe-west4")
-    succeeded = runs.follow(runs.submit(make_job(package.pipeline, settings)).id, print)
-    ```
 
     None for `project` is that of the credentials, for `region` the SDK's default.
 
@@ -78,15 +73,11 @@ class VertexRuns(RemoteRuns):
 
     def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
         """Returns a job with its parameters and tasks; `service` is patient anyway."""
-        name = self._name("pipelineJobs", run_id)
-        with _explaining_errors():
-            return _to_run(service.call(lambda: self._client.get_pipeline_job(name=name, timeout=timeouts.REQUEST_SECONDS)))
+        return _to_run(self._call(self._client.get_pipeline_job, "pipelineJobs", run_id))
 
     def cancel(self, run_id: str) -> None:
         """Asks Vertex AI to cancel a job."""
-        name = self._name("pipelineJobs", run_id)
-        with _explaining_errors():
-            service.call(lambda: self._client.cancel_pipeline_job(name=name, timeout=timeouts.REQUEST_SECONDS))
+        self._call(self._client.cancel_pipeline_job, "pipelineJobs", run_id)
 
     def list_schedules(self, limit: int) -> list[RemoteSchedule]:
         """Returns schedules, the latest first."""
@@ -97,13 +88,13 @@ class VertexRuns(RemoteRuns):
 
     def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
         """Pauses, resumes or deletes a schedule."""
-        request = getattr(self._schedules, f"{change}_schedule")
-        name = self._name("schedules", schedule_id)
-        with _explaining_errors():
-            service.call(lambda: request(name=name, timeout=timeouts.REQUEST_SECONDS))
+        self._call(getattr(self._schedules, f"{change}_schedule"), "schedules", schedule_id)
 
-    def _name(self, kind: str, number: str) -> str:
-        return number if "/" in number else f"{self._parent}/{kind}/{number}"
+    def _call(self, request: Callable[..., Any], kind: str, number: str) -> Any:
+        """Sends a request about a job or schedule, given by its number or full name."""
+        name = number if "/" in number else f"{self._parent}/{kind}/{number}"
+        with _explaining_errors():
+            return service.call(lambda: request(name=name, timeout=timeouts.REQUEST_SECONDS))
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ def write(path: str, text: str, durable: bool = False) -> None:
     With `durable`, this returns when the document is on disk, so that it is whole even
     after a loss of power.
     """
-    # Each process has its own, on any machine: several may write at once.
+    # Each process has a name of its own, on any machine: several may write at once.
     partial = f"{path}.{socket.gethostname()}-{os.getpid()}.partial"
     try:
         with tf.io.gfile.GFile(partial, "w") as file:

@@ -18,7 +18,7 @@ part of Beam's graph, and passes Beam's constructor the arguments that it took a
 time. Beam has required two more since, with which later versions of TFT call it
 (https://github.com/tensorflow/transform/blob/v1.16.0/tensorflow_transform/beam/deep_copy.py).
 
-Each holds for the versions only that it was compared with, and can go once Beam does it
+Each holds only for the versions that it was compared with, and can go once Beam does it
 itself.
 """
 

@@ -26,6 +26,8 @@ class PortableRunner(portable_runner.PortableRunner):
     def create_job_service(self, options: PipelineOptions) -> "_JobService":
         """Connects to the job service; a ConfigurationError says that none answers."""
         portable = options.view_as(PortableOptions)
+        if portable.environment_type == "LOOPBACK":  # listens on every interface, and runs what anybody sends
+            raise ConfigurationError("environment_type: LOOPBACK lets in whoever reaches this machine; write PROCESS")
         try:
             return super().create_job_service(options)
         except grpc.FutureTimeoutError as error:

@@ -17,6 +17,7 @@ from tfx import types
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_entrypoint_utils
 
 from tfx_distribute.components.report import artifact_types
+from tfx_distribute.trainer_module.errors import ConfigurationError
 
 # Schemes of addresses that only Kubeflow's launcher can read: it copies inputs and
 # outputs between them and a folder of the container. TFX, TensorFlow and Beam read
@@ -64,7 +65,9 @@ def read(executor_input: Mapping[str, Any], interface: Mapping[str, Any], paths:
             listed = runtime_artifacts.get(name, {}).get("artifacts", [])
             if not listed:
                 continue
-            (runtime,) = listed  # the launcher gives the path of the first only
+            if len(listed) > 1:  # the launcher gives the path of the first only
+                raise ConfigurationError(f"{name}: {len(listed)} artifacts are given; a TFX component takes only one here")
+            (runtime,) = listed
             uri = runtime["uri"]
             if uri.startswith(COPIED_SCHEMES):
                 uri = paths.get(f"{kind}/{name}", "")

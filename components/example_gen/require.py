@@ -45,7 +45,7 @@ class Counts:
 def select(batch: Batch, names: Sequence[str], counts: Counts) -> Batch:
     """Returns the examples of a batch that have a value of each feature.
 
-    Adds the others to `counts`.
+    Counts all examples, and the others, in `counts`.
     """
     if not names:
         return batch

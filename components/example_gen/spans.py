@@ -22,7 +22,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError, DataError
 SCHEDULED = "scheduled"
 """Name of the last span that had ended at the scheduled time of a run."""
 
-_FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)\}")
+_FIELD = re.compile(r"\{(YYYY|MM|DD|HH|SPAN|VERSION)(?::\d+)?\}")  # TFX's may have a number of digits
 _SPANS = (["DD", "MM", "YYYY"], ["DD", "HH", "MM", "YYYY"], ["SPAN"])
 _DIGITS = {"YYYY": "[0-9]{4}", "MM": "[0-9]{2}", "DD": "[0-9]{2}", "HH": "[0-9]{2}"}  # of others: any number
 _EPOCH = datetime(1970, 1, 1)
@@ -108,7 +108,7 @@ def parse(path: str, name: str) -> int:
     Raises a ConfigurationError if `name`, such as `2026-11-25`, or `42` for `{SPAN}`,
     is not a span of this pattern.
     """
-    if "{SPAN}" in path:
+    if "{SPAN" in path:
         if name.isascii() and name.isdigit():
             return int(name)
         raise ConfigurationError(f"span: {name!r} is not a span of {path}; write a number")
@@ -132,7 +132,7 @@ def parse_last(path: str, window: Window) -> int | None:
     """Returns the number of a window's last span; None for the newest."""
     if window.last != SCHEDULED:
         return parse(path, window.last) if window.last else None
-    if "{SPAN}" in path:
+    if "{SPAN" in path:
         raise ConfigurationError(f"span: {SCHEDULED!r} needs a path with a date, and {path} has {{SPAN}}; write a number")
     moment = datetime.now(timezone.utc)
     if window.scheduled_at is not None:
@@ -149,7 +149,7 @@ def parse_last(path: str, window: Window) -> int | None:
 
 def name_of(path: str, number: int) -> str:
     """Returns the name of a span, which `parse` reads."""
-    if "{SPAN}" in path:
+    if "{SPAN" in path:
         return str(number)
     return f"{_EPOCH + number * _step(path):{_date_format(path)}}"
 

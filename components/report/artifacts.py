@@ -34,8 +34,8 @@ def read(
     """Reads artifacts as arguments of `data.Report`, with `missing`.
 
     Args:
-      statistics: Folder of the ExampleStatistics; like all folders, empty if there are
-        none.
+      statistics: Folder of the ExampleStatistics. Folders are empty for what a run does
+        not have.
       anomalies: Folder of the ExampleAnomalies.
       last_data: Folder of those of the last run that was not stopped, which have its
         statistics.

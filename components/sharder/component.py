@@ -100,6 +100,8 @@ class Sharder(base_beam_component.BaseBeamComponent):
             raise ConfigurationError("Sharder: exactly one of transform_graph and schema must be supplied")
         if isinstance(compression, str) and compression not in COMPRESSIONS:
             raise ConfigurationError(f"compression: {compression!r} is not known; choose one of {', '.join(COMPRESSIONS)}")
+        if isinstance(num_shards, int) and num_shards < 0:
+            raise ConfigurationError(f"num_shards: {num_shards} is too small; write a number, or 0 for one that suits")
         super().__init__(
             spec=SharderSpec(
                 examples=examples,

@@ -15,7 +15,7 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
-from tfx.utils import json_utils, proto_utils
+from tfx.utils import proto_utils
 from typing_extensions import Unpack
 
 from tfx_distribute.components.trainer import executor, job_builder
@@ -230,13 +230,12 @@ def spec_arguments(component: str, kind: str | None, parameters: Mapping[str, An
             raise TypeError(f"{component}.__init__() got an unexpected keyword argument {name!r}")
     values = {name: int(value) if isinstance(value, bool) else value for name, value in parameters.items()}
     given = {"custom_config": None, **arguments}
-    config = given["custom_config"]
     properties = {
         **values,
         "label": labels.to_text(given["label"]),
         "example_weight": labels.to_text(given["example_weight"]),
-        "custom_config": json_utils.dumps(config) if not isinstance(config, data_types.RuntimeParameter) else config,
-        "hparams": _write_hparams(given["hparams"] or {}),
+        "custom_config": _write("custom_config", given["custom_config"]),
+        "hparams": _write("hparams", given["hparams"] or {}),
         "has_base_model": 1 if given["base_model"] else None,
         "warm_start": (given["warm_start"] and given["warm_start"].to_json()) or None,
         "train_args": _to_message(given["train_args"], trainer_pb2.TrainArgs),
@@ -259,15 +258,16 @@ def package_module(component: base_component.BaseComponent) -> None:
         )
 
 
-def _write_hparams(hparams: dict[str, Any] | data_types.RuntimeParameter) -> Text:
-    if isinstance(hparams, data_types.RuntimeParameter):
-        return hparams
+def _write(name: str, values: dict[str, Any] | data_types.RuntimeParameter | None) -> Text:
+    """Writes an argument as JSON; a RuntimeParameter for all of it stays."""
+    if isinstance(values, data_types.RuntimeParameter):
+        return values
     try:
-        return json.dumps(hparams, sort_keys=True)
+        return json.dumps(values, sort_keys=True)
     except TypeError as error:
         raise ConfigurationError(
-            f"hparams: {error}; values within hparams are fixed when the pipeline is compiled; write a value, or "
-            "hparams=RuntimeParameter('hparams', str) for a JSON object with all of them"
+            f"{name}: {error}; write texts, numbers, lists and maps, which are fixed when the pipeline is compiled, or "
+            f"{name}=RuntimeParameter('{name}', str) for a JSON object with all of them"
         ) from error
 
 

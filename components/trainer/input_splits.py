@@ -136,5 +136,5 @@ def _check_length(path: str, shard: shard_manifest.ShardEntry) -> None:
     if length != shard.num_bytes:
         raise DataError(
             f"examples: {tfrecords.first_damage(path) or path}; the file has {length} bytes of the {shard.num_bytes} that "
-            "were written; regenerate the examples"
+            "were written; make the examples again"
         )

@@ -204,7 +204,10 @@ class SearchRun:
             return result.best.value, ""
         if objective not in result.metrics and not self._has_succeeded():
             known = ", ".join(sorted(result.metrics))
-            raise ConfigurationError(f"tune.objective: training reports no {objective!r}; it reports {known}")
+            raise ConfigurationError(
+                f"tune.objective: training reports no {objective!r}; it reports {known} (validation_freq may be larger than "
+                "the epochs of a trial)"
+            )
         if objective not in result.metrics:
             return None, f"it ended without {objective}"
         score = float(result.metrics[objective])

@@ -131,6 +131,8 @@ def show(run: str | None, root: str | None, target_class: Any, output: str, **op
 def compare(run: str, others: tuple[str, ...], root: str | None) -> None:
     """Compares runs on this machine: parameters and metrics that differ."""
     found = [find_local(root, name) for name in (run, *others)]
+    if len({(each.root, each.id) for each in found}) < len(found):
+        refuse(f"RUN: {', '.join((run, *others))}: the same run twice; write another")
     with calm():
         from tfx_distribute.pipelines.targets.local import results
 
@@ -241,7 +243,10 @@ def _cancel_local(run: "Run") -> None:
         refuse(
             f"RUN: {run.id} is not a run of this machine; on its own ({holder or 'unknown'}), send SIGTERM to its process"
         )
-    os.kill(holder.pid, signal.SIGTERM)
+    try:
+        os.kill(holder.pid, signal.SIGTERM)
+    except OSError as error:
+        refuse(f"RUN: cannot send SIGTERM to {holder} ({error.strerror}); run `kill {holder.pid}` as its user")
     click.echo(f"{run.id}: sent SIGTERM to process {holder.pid}; it ends when it has saved its training")
 
 

@@ -147,6 +147,8 @@ def _find_problem(machine: MachineSpec, platform: Platform) -> str:
         instead = f"it has {', '.join(list_names(platform))} (docs/accelerators.md says why no others)"
     if not is_there:
         return f"accelerator: {platform} has no {name!r}; {instead}"
+    if "/mig-" in name and count > 1:
+        return f"accelerator_count: a process can use one part of a GPU, not {count}; write 1, or more workers"
     if is_tpu(machine):
         if machine.topology not in TPUS[name]:
             return f"topology: one machine with {name} has {' or '.join(TPUS[name])}, not {machine.topology!r}"

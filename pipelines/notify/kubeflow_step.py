@@ -43,8 +43,8 @@ class Settings:
     """Settings of the step, which are fixed when the pipeline is compiled.
 
     `urls` and `when` are those of `notify`, the services those of `targets.kubeflow`.
-    `steps` are the names of the others. `page` is the address of the user interface;
-    empty if unknown.
+    `steps` are the names of the other steps. `page` is the address of the user
+    interface; empty if unknown.
     """
 
     pipeline: str
@@ -79,7 +79,10 @@ def ask_api(address: str, path: str, **query: Any) -> dict[str, Any]:
 
 
 def find_last_state(address: str, run: Mapping[str, Any]) -> str:
-    """Returns how the last run of the same pipeline and experiment before one ended."""
+    """Returns the final state of the run before, of the same pipeline and experiment.
+
+    Empty if there is none.
+    """
     pipeline = (run.get("pipeline_version_reference") or {}).get("pipeline_id")
     if not pipeline:  # it was started from a file
         return ""

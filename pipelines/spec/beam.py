@@ -103,7 +103,7 @@ class Beam(SpecModel):
 
         known = {name for kind in PipelineOptions.__subclasses__() for name in kind([]).get_all_options()}
         for name in self.options:
-            if name in ("runner", *type(self).model_fields):
+            if name in ("runner", "direct_running_mode", *type(self).model_fields):
                 raise ValueError(f"options: {name} is a setting of its own; write it under beam")
             if name not in known:
                 raise ValueError(f"options: Beam has no option {name!r}")

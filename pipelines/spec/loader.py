@@ -130,7 +130,14 @@ def explain(
             location = _select_known(location, known)
             key = ".".join(map(str, location))
             mistakes.append((location, f"{key}: {shorten(repr(value))} is not allowed: {reason}"))
-    return mistakes
+    # Of a value that may be of several types, the deepest problems are those of the one
+    # that was meant.
+    locations = [location for location, _ in mistakes]
+    return [
+        mistake
+        for mistake in mistakes
+        if not any(len(other) > len(mistake[0]) and other[: len(mistake[0])] == mistake[0] for other in locations)
+    ]
 
 
 def _select_known(location: Location, known: Container[Location]) -> Location:
@@ -148,7 +155,7 @@ def _select_known(location: Location, known: Container[Location]) -> Location:
 def _list_keys_at(model: type[BaseModel], location: Location) -> list[str]:
     """Returns the keys allowed at a location; empty if it does not hold a model.
 
-    A key of a mapping or an index of a list stands for a model inside of it.
+    Keys of mappings and indexes of lists are skipped: the model is that of the values.
     """
     here: type[BaseModel] | None = model
     for part in location:

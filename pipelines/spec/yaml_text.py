@@ -83,6 +83,8 @@ def _load(text: str) -> tuple[yaml.Node | None, Any, dict[Location, int]]:
         mark = error.problem_mark or error.context_mark
         message = ", ".join(filter(None, (error.context, error.problem)))
         raise TextError(mark.line + 1 if mark else 1, f"not valid YAML: {message}") from error
+    except yaml.reader.ReaderError as error:
+        raise TextError(text.count("\n", 0, error.position) + 1, f"not valid YAML: {str(error).splitlines()[0]}") from error
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise TextError(1, f"not valid YAML: {error}") from error
 

@@ -156,6 +156,8 @@ def _find_label_problem(label: Column) -> str:
     values = label.present
     if problem := _find_problem(label):
         return f"{problem}; name another column"
+    if any(value != value for value in label.values):  # other gaps are left out by `data.require`
+        return "a row has NaN; remove such rows, or leave their values out"
     if isinstance(values[0], tuple):
         return "its rows have several values; name a column with one"
     if isinstance(values[0], str) and not _repeats(label):

@@ -69,8 +69,8 @@ class Step:
 class Compiled:
     """A pipeline that TFX has compiled.
 
-    `job` is the PipelineJob, JSON. `defaults` and `steps` are by the name of a pipeline
-    parameter and of a component's task, and `resolvers` are ids.
+    `job` is the PipelineJob, JSON. `defaults` has the default of each pipeline
+    parameter, and `steps` the step of each task, by name. `resolvers` are ids.
     """
 
     job: dict[str, Any]

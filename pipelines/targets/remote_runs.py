@@ -1,7 +1,7 @@
 """Defines runs and schedules on a platform, as `runs` and `schedules` show them.
 
 A `state` is the platform's word, in lower case. Times are Unix times, and durations are
-in seconds; None if unknown, or if they have not come. An empty `error` stands for none.
+in seconds; None if unknown, or not yet there. An empty `error` stands for none.
 """
 
 import abc

@@ -65,14 +65,13 @@ def continued(cluster: TrainingCluster) -> list[int]:
     return [int(message.rpartition(" ")[2]) for message in cluster.messages() if message.startswith("continues after")]
 
 
-def saves_before(step: int) -> range:
+def saves_before(step: int) -> set[int]:
     """Returns the steps that the last complete save may be of when a process dies.
 
-    A save in the background may not have been complete. Then the one before it counts,
-    or one at the end of an epoch in between.
+    A save in the background may not have been complete. Then the one before it counts.
     """
     last = step // EVERY * EVERY
-    return range(last - EVERY, last + 1)
+    return {last - EVERY, last}
 
 
 def struck(cluster: TrainingCluster) -> dict[str, float]:

@@ -6,6 +6,7 @@ JPEG files: for training, for evaluation, and in the exported model.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.user_code import module_loader
+
+# Name of a function -> its arguments.
+_ARGUMENTS = {"decode_features": ("features",), "augment": ("features", "label", "seed")}
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,16 @@ class ExampleFunctions:
 
 def load(module: UserModule) -> ExampleFunctions:
     """Imports the user's module and returns its functions of single examples."""
-    functions = (module_loader.load_optional(module, name) for name in ("decode_features", "augment"))
-    decode, augment = (function and _make_graph_function(function) for function in functions)
+    functions = {name: module_loader.load_optional(module, name) for name in _ARGUMENTS}
+    for name, function in functions.items():
+        try:
+            if function:
+                inspect.signature(function).bind(*_ARGUMENTS[name])
+        except TypeError as error:
+            raise ConfigurationError(
+                f"module: {name} takes other arguments; write def {name}({', '.join(_ARGUMENTS[name])})"
+            ) from error
+    decode, augment = (function and _make_graph_function(function) for function in functions.values())
     resources = tuple(module_loader.find_all(module, tf.__internal__.tracking.Trackable)) if decode else ()
     return ExampleFunctions(decode, augment, resources)
 

@@ -31,7 +31,8 @@ def scan(file: str) -> Iterator[bytes]:
     """Yields the records of a file.
 
     `file` is a path or address. A file whose name ends in `.gz` is gzipped. Raises
-    DataError at a record that is damaged. It names its first byte, uncompressed.
+    DataError at a record that is damaged, with the place of its first byte in the
+    uncompressed file.
     """
     number = offset = 0
     with tf.io.gfile.GFile(file, "rb") as raw:

@@ -54,11 +54,12 @@ def parse_class_weight(text: str) -> dict[int, float]:
     """Returns the weight of each class that a text such as `0: 1, 1: 2.5` lists."""
     try:
         weights = ast.literal_eval(f"{{{text.strip().strip('{}')}}}")
-        if all(type(number) is int and number >= 0 and 0 <= weight < math.inf for number, weight in weights.items()):
+        fits = (type(number) is int and number >= 0 and 0 <= weight < math.inf for number, weight in weights.items())
+        if text.count(":") == len(weights) and all(fits):  # no class twice
             return {number: float(weight) for number, weight in weights.items()}
     except (ValueError, SyntaxError, TypeError, AttributeError):
         pass
     raise ConfigurationError(
         f"class_weight: {text!r} is not a list of classes and their weights; write them like 0: 1, 1: 2.5 (classes from 0, "
-        "weights of 0 or more)"
+        "each once, weights of 0 or more)"
     )

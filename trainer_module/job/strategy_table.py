@@ -1,4 +1,4 @@
-"""Chooses a strategy, and checks which options go together, and with a module."""
+"""Chooses a strategy, and checks which options go together."""
 
 import math
 import re
@@ -228,6 +228,8 @@ def _check_training_options(distribution: Distribution, row: StrategyInfo, optio
             f"steps_per_epoch: with epochs={options.epochs}, an epoch is one pass over the examples; write train_steps "
             "instead of epochs, or leave steps_per_epoch out"
         )
+    if options.export_mode and not options.export_best:
+        raise ConfigurationError("export_mode: goes with export_best, which is empty; write the name of a metric there")
     if options.export_best and not options.export_mode and not options.export_best.endswith("loss"):
         raise ConfigurationError(
             "export_mode: is missing; write min or max, for whether small or large values of "
@@ -246,7 +248,12 @@ def profile_window(options: TrainingOptions) -> tuple[int, int] | None:
         raise ConfigurationError(
             f"profile_steps: {options.profile_steps!r} is not a window of training steps; write first and last, e.g. 100,120"
         )
-    return int(match[1]), int(match[2])
+    first, last = int(match[1]), int(match[2])
+    if options.train_steps and first > options.train_steps:
+        raise ConfigurationError(
+            f"profile_steps: {options.profile_steps!r} is after the last of {options.train_steps} training steps"
+        )
+    return first, last
 
 
 def learning_rate_factor(scaling: str, num_batches: int) -> float:

@@ -2,7 +2,7 @@
 
 TensorFlow waits for them in a call that lets no other thread of this process run, for
 an hour or without end. Meanwhile, the process would miss SIGTERM, and the end of its
-lease. So it is made to wait here before.
+lease. So it waits here first.
 """
 
 import contextlib

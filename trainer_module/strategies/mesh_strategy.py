@@ -107,9 +107,9 @@ def _join(tensor: tf.Tensor) -> np.ndarray:
 def _convert_arrays() -> None:
     """Makes variables of a mesh convert to arrays, and accept arrays and tensors.
 
-    Keras's `get_weights`, `set_weights`, and callbacks that save or restore weights do
-    so, and DTensor does not for divided variables. This changes DTensor's class,
-    because Keras creates the optimizer's variables of it.
+    Keras's `get_weights` and `set_weights`, and callbacks that save or restore weights,
+    need this, and DTensor has it only for variables that are not divided. This changes
+    DTensor's class, because Keras creates the optimizer's variables of it.
     """
     variable_class = dtensor.DVariable
     assign = variable_class.assign

@@ -174,7 +174,7 @@ def _ready(
     )
     with (
         locks.exclusive(str(paths.root), "the run folder", "wait until it ends, or write another --root"),
-        # Short enough for Unix sockets in it, and readable by its owner alone.
+        # Readable by its owner alone.
         tempfile.TemporaryDirectory(prefix="tfxd-run-", ignore_cleanup_errors=True) as temporary,
         user_module.variable_set("TMPDIR", temporary),
         mock.patch.object(tempfile, "tempdir", temporary),

@@ -72,6 +72,13 @@ def test_a_job_may_take_longer_than_an_answer(endpoint, pool):
     run(endpoint, lambda element: time.sleep(4), options={"job_server_timeout": 3}, **pool)
 
 
+def test_workers_that_anybody_reaches_are_refused(endpoint):
+    runner = "--runner=tfx_distribute.components.beam.portable_runner.PortableRunner"
+    arguments = [runner, f"--job_endpoint={endpoint}", "--environment_type=LOOPBACK"]
+    with pytest.raises(ConfigurationError, match="LOOPBACK lets in whoever"), beam.Pipeline(argv=arguments) as pipeline:
+        _ = pipeline | beam.Create([1])
+
+
 def test_no_job_service(pool):
     """Nothing listens, or something never answers."""
     no_answer = "no job service of Beam has answered at {} within 2 s"

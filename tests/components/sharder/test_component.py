@@ -36,6 +36,7 @@ def test_each_parameter_takes_a_runtime_parameter():
     [
         ({}, "exactly one of transform_graph and schema must be supplied"),
         ({"transform_graph": GRAPH, "schema": SCHEMA}, "exactly one of transform_graph and schema must be supplied"),
+        ({"schema": SCHEMA, "num_shards": -1}, "^num_shards: -1 is too small; write a number, or 0"),
         ({"schema": SCHEMA, "compression": "zip"}, "^compression: 'zip' is not known; choose one of none, gzip"),
     ],
 )

@@ -163,3 +163,5 @@ def test_a_runtime_parameter_within_a_value_is_refused(name, value):
             component(*given, **{**arguments, name: within})
     with pytest.raises(ConfigurationError, match=r"^hparams: .*RuntimeParameter\('hparams', str\) for a JSON object"):
         Trainer(channel(), build_model="m.build_model", hparams={"lr": data_types.RuntimeParameter("rate", float)})
+    with pytest.raises(ConfigurationError, match="^custom_config: .*RuntimeParameter"):
+        Trainer(channel(), run_fn="m.run_fn", custom_config={"lr": data_types.RuntimeParameter("rate", float)})

@@ -49,6 +49,7 @@ def test_trials_of_one_machine_share_no_gpu(monkeypatch):
 @pytest.mark.parametrize(
     ("distribution", "problem"),
     [
+        (Distribution("tpu"), "trials at the same time cannot share a machine's TPU; write 1$"),
         (Distribution("mirrored"), "3 trials at the same time need 1 GPUs each, and this machine has 2; write 2, or acc"),
         (
             Distribution("multi_worker_mirrored", num_workers=2, accelerator_count=1),

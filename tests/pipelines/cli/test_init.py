@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import math
 import os
 import random
 import re
@@ -230,7 +231,7 @@ def test_examples_are_those_of_the_checkout(request):
     assert set(init_lib.EXAMPLES) == {folder.name for folder in (request.config.rootpath / "examples").iterdir()}
 
 
-DATA = {"x": NUMBERS, "one": ["a"] * 8, "rare": [*"aaaaaab", "a"], "own": [*"abcdefgh"]}
+DATA = {"x": NUMBERS, "one": ["a"] * 8, "rare": [*"aaaaaab", "a"], "own": [*"abcdefgh"], "nan": [*NUMBERS[:7], math.nan]}
 
 
 @pytest.mark.parametrize(
@@ -244,8 +245,9 @@ DATA = {"x": NUMBERS, "one": ["a"] * 8, "rare": [*"aaaaaab", "a"], "own": [*"abc
         (("mine", "--label", "x"), "--from and --label: belong together"),
         (("mine", "--from", "data.csv", "--label", "x", "--example", "taxi"), "--example: an example has data of its own"),
         (("mine", "--from", "data.csv", "--label", "y"),
-         "--label y: there is no such column; write one of x, one, rare, own"),
+         "--label y: there is no such column; write one of x, one, rare, own, nan"),
         (("mine", "--from", "data.csv", "--label", "one"), "--label one: every row has the same value; name another column"),
+        (("mine", "--from", "data.csv", "--label", "nan"), "--label nan: a row has NaN; remove such rows"),
         (("mine", "--from", "data.csv", "--label", "rare"), "--label rare: 'b' is in one row only"),
         (("mine", "--from", "data.csv", "--label", "own"), "--label own: nearly every row has a text of its own"),
         (("mine", "--from", "data.xlsx", "--label", "x"),

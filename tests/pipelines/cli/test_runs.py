@@ -156,3 +156,8 @@ def test_cancel_ends_the_process_of_a_run_here(run, monkeypatch, tmp_path):
         assert done.output == f"{run.id}: sent SIGTERM to process {process.pid}; it ends when it has saved its training\n"
         assert process.wait(60) != 0
     assert command("runs", "cancel", run.id).exit_code == 2, "its process has gone"
+
+
+def test_a_run_is_not_compared_with_itself(run):
+    done = command("runs", "compare", "one", "two")
+    assert (done.exit_code, done.output) == (2, "Error: RUN: one, two: the same run twice; write another\n")

@@ -19,6 +19,11 @@ from tfx_distribute.trainer_module.job.training_job import Distribution
             "accelerator: kubernetes has no 'nvidia-l4'; write nvidia.com/gpu, or ",
         ),
         ({"accelerator": "nvidia.com/gpu"}, "gke", "accelerator: gke has no 'nvidia.com/gpu'; it has"),
+        (
+            {"accelerator": "nvidia.com/mig-1g.5gb", "accelerator_count": 2},
+            "kubernetes",
+            "accelerator_count: a process can use",
+        ),
         ({"accelerator": "amd.com/gpu"}, "kubernetes", "accelerator: kubernetes has no 'amd.com/gpu'"),
         (
             {"accelerator": "tpu-v5p-slice", "topology": "2x2x1"},

@@ -110,6 +110,14 @@ def test_names_what_an_augmentation_must_not_change(augment, message):
         augmented(augment, tf.constant([[1.0], [2.0]]))
 
 
+def test_functions_with_other_arguments(tmp_path):
+    (tmp_path / "without_seed.py").write_text("def build_model(context): pass\n\ndef augment(features, label): pass\n")
+    with pytest.raises(
+        ConfigurationError, match=r"augment takes other arguments; write def augment\(features, label, seed\)"
+    ):
+        example_functions.load(UserModule("without_seed.build_model", (str(tmp_path),)))
+
+
 def test_loads_functions_that_the_module_has(tmp_path):
     (tmp_path / "with_decode.py").write_text(
         "def build_model(context): pass\n\n"

@@ -68,7 +68,9 @@ def test_classes_and_weights(text, weights):
     assert labels.parse_class_weight(text) == weights
 
 
-@pytest.mark.parametrize("text", ["1", "spam: 2", "-1: 2", "1.5: 2", "0: -1", "0: nan", "0: 1: 2", "0: 1e999", "0: 'a'"])
+@pytest.mark.parametrize(
+    "text", ["1", "spam: 2", "-1: 2", "1.5: 2", "0: -1", "0: nan", "0: 1: 2", "0: 1, 0: 2", "0: 1e999", "0: 'a'"]
+)
 def test_anything_else_is_refused(text):
     with pytest.raises(ConfigurationError, match="^class_weight: .* is not a list of classes .* like 0: 1, 1: 2.5"):
         labels.parse_class_weight(text)

@@ -96,6 +96,8 @@ def test_a_named_strategy_is_left_alone():
         ),
         ({"profile_steps": "5"}, "profile_steps: '5' is not a window of training steps"),
         ({"profile_steps": "5,3"}, "profile_steps: '5,3' is not a window of training steps"),
+        ({"profile_steps": "25,30", "train_steps": 20}, "profile_steps: '25,30' is after the last of 20 training steps"),
+        ({"export_mode": "max"}, "export_mode: goes with export_best, which is empty"),
         ({"precision": "mixed_float16", "accelerator_type": "cpu"}, "precision: mixed_float16 needs a GPU"),
     ],
 )

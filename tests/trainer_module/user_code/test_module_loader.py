@@ -40,7 +40,7 @@ def test_module_that_does_not_import_is_named_with_its_error(tmp_path):
         module_loader.load(write(tmp_path, own_model="import helper_of_it", helper_of_it="\nimport nothere"))
 
 
-def test_a_module_with_the_name_of_another_one_is_not_taken_for_it(tmp_path):
+def test_a_module_with_the_name_of_another_one_is_named_where_its_function_is_missing(tmp_path):
     (tmp_path / "yaml.py").write_text("def build_model(context): ...")
     with pytest.raises(ConfigurationError, match="module: <module 'yaml' from '/.*/yaml/__init__.py'> has no function"):
         module_loader.load(UserModule("yaml.build_model", (str(tmp_path),)))

@@ -22,9 +22,11 @@ def pod_of(*containers, phase="Running"):
     return client.V1Pod(metadata=client.V1ObjectMeta(name="p"), spec=client.V1PodSpec(containers=[]), status=status)
 
 
-@pytest.mark.parametrize(("exit_code", "is_final"), [(1, True), (143, False)])
-def test_an_end_that_another_attempt_would_have_too(exit_code, is_final):
-    end = pods.PodEnd.of(pod_of(container("tensorflow", exit_code)))
+@pytest.mark.parametrize(("exit_code", "is_deleted", "is_final"), [(1, False, True), (143, False, False), (1, True, False)])
+def test_an_end_that_another_attempt_would_have_too(exit_code, is_deleted, is_final):
+    pod = pod_of(container("tensorflow", exit_code))
+    pod.metadata.deletion_timestamp = datetime.now(timezone.utc) if is_deleted else None
+    end = pods.PodEnd.of(pod)
     assert end.how == f"ended with exit code {exit_code} (Error)"
     assert end.is_final == is_final
 

@@ -102,7 +102,7 @@ def start(namespace, start_job) -> Callable[..., ClusterJob]:
         pod: Document | None = None,
         **settings: Any,
     ) -> ClusterJob:
-        template = file_pod(namespace.image, pod or {}, **settings)
+        template = file_pod(pod or {}, **{"image": namespace.image, **settings})
         job: ClusterJob = start_job(command, template=template, workers=workers, max_restarts=1, start_seconds=start_seconds)
         return job
 

@@ -106,12 +106,12 @@ def shell_pod(image: str, resources: Document | None = None) -> Document:
     }
 
 
-def file_pod(image: str, pod: Mapping[str, Any], **settings: Any) -> Document:
+def file_pod(pod: Mapping[str, Any], **settings: Any) -> Document:
     """Returns the template of a pod of a pipeline file.
 
     `settings` are those of `targets.kubeflow`; `pod` replaces parts of the pod's spec.
     """
-    target = KubeflowSettings(**{"image": image, "pipeline_root": "gs://bucket/root", **settings})
+    target = KubeflowSettings(**{"pipeline_root": "gs://bucket/root", **settings})
     template = make_pod_template(MachineSpec(), target)
     template["spec"] |= {"terminationGracePeriodSeconds": 1, **pod}
     if target.security_context.run_as_non_root is not False:  # as the launcher does in a step

@@ -58,7 +58,7 @@ def _encode_column(name: str, column: pa.Array) -> Iterator[pa.Array]:
         values = pc.binary_join_element_wise(headers, values, _NO_BYTES)
         content, sizes = values.buffers()[2], pc.binary_length(values).to_numpy()
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    ends = _cumulative(sizes)[_cumulative(counts)]  # of each row's values
+    ends = cumulative(sizes)[cumulative(counts)]  # of each row's values
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"") if content is None else pa.py_buffer(content)]
     row_sizes = np.where(column.is_null().to_numpy(zero_copy_only=False), _NO_LIST, np.diff(ends))
     yield _map_unique(pa.array(row_sizes), lambda size: _header(key, list_tag, packed_tag, size))
@@ -97,7 +97,8 @@ def _map_unique(sizes: pa.Array, encode: Callable[[int], bytes]) -> pa.Array:
     return pa.array(map(encode, unique.dictionary.to_pylist()), pa.large_binary()).take(unique.indices)
 
 
-def _cumulative(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def cumulative(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns 0 and the running totals of sizes. Shape [len(sizes) + 1]."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 

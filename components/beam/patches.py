@@ -18,8 +18,8 @@ part of Beam's graph, and passes Beam's constructor the arguments that it took a
 time. Beam has required two more since, with which later versions of TFT call it
 (https://github.com/tensorflow/transform/blob/v1.16.0/tensorflow_transform/beam/deep_copy.py).
 
-Each holds only for the versions that it was compared with, and can go once Beam does it
-itself.
+What saves time holds only for the versions that it was compared with. Each change can
+go once Beam or TFT makes it.
 """
 
 import functools
@@ -42,11 +42,12 @@ Arguments = tuple[list[str], list[Any]]
 
 
 def install() -> None:
-    """Makes Beam remember what it would find out again, and TFT's copies possible.
+    """Lets TFT 1.16 copy parts of Beam's graph, and has Beam remember what it found.
 
-    Holds for this process. Does nothing if it has been called before, or with a version
-    of Beam that is not one of `VERSIONS`.
+    Holds for this process. Beam remembers only with one of `VERSIONS`.
     """
+    # No environment of its own, and no annotations.
+    pipeline.AppliedPTransform.__init__.__defaults__ = (None, None)
     if not beam.__version__.startswith(VERSIONS) or hasattr(PipelineOptions.view_as, "__wrapped__"):
         return
     PipelineOptions.view_as = _remember_views(PipelineOptions.view_as)
@@ -59,8 +60,6 @@ def install() -> None:
         filter_func=statecache._filter_func,  # leaves functions, types and modules out
         exclude_modules_globals=False,
     )
-    # No environment of its own, and no annotations.
-    pipeline.AppliedPTransform.__init__.__defaults__ = (None, None)
 
 
 def _remember_views(view_as: Callable[..., Any]) -> Callable[..., Any]:

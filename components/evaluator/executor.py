@@ -65,9 +65,10 @@ def _judge(input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[
         )
         for on_slice in validation.metric_validations_per_slice:
             slice_key = slicer_lib.deserialize_slice_key(on_slice.slice_key)
-            for failure in filter(lambda failure: failure.message, on_slice.failures):
-                name = thresholds.describe_metric(failure.metric_key, slice_key)
-                logging.warning("%s meets no threshold: %s", name, failure.message)
+            for failure in on_slice.failures:
+                if failure.message:
+                    name = thresholds.describe_metric(failure.metric_key, slice_key)
+                    logging.warning("%s meets no threshold: %s", name, failure.message)
         unusable_baseline = f"its {not_finite} is not finite" if not_finite else unusable_baseline
         (path,) = fileio.glob(os.path.join(folder, f"{tfma.constants.VALIDATIONS_KEY}*"))
         with tf.io.TFRecordWriter(path) as writer:

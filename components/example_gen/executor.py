@@ -34,8 +34,8 @@ from tfx_distribute.components.example_gen.driver import choose_spans, read_colu
 from tfx_distribute.components.example_gen.names import FORMAT, LEFT_OUT, NEWEST_SPAN, REQUIRE, SPANS, WINDOW
 from tfx_distribute.trainer_module.errors import DataError
 
-# Format -> what reads every so-many-th piece of a file, starting with one of them: as
-# record batches, or lists of tf.Examples.
+# Format -> a function of a file, a number and a count, which yields every `count`-th
+# piece of the file from that number on: record batches, or lists of tf.Examples.
 _READERS: Mapping[str, Any] = {
     "csv": csv_columns.read,
     "parquet": parquet_columns.read,

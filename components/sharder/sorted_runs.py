@@ -16,6 +16,7 @@ import numpy.typing as npt
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from tfx_distribute.components import example_encoder
 from tfx_distribute.trainer_module.data.shard_manifest import FeatureValues
 
 BUCKET_BITS = 12
@@ -97,8 +98,8 @@ def write(path: str, split: int, keys: Keys, examples: Sequence[bytes]) -> Run:
         file.write(sizes.tobytes())
         file.writelines(examples)
     counts = np.bincount((keys >> np.uint64(64 - BUCKET_BITS)).astype(np.int64), minlength=BUCKETS)
-    starts = _cumulative(counts)
-    return Run(path, split, starts, _cumulative(sizes)[starts])
+    starts = example_encoder.cumulative(counts)
+    return Run(path, split, starts, example_encoder.cumulative(sizes)[starts])
 
 
 def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[Keys, list[bytes]]:
@@ -115,7 +116,7 @@ def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[Keys, list[bytes
         keys = np.frombuffer(read_part(8 * first, 8 * (end - first)), np.uint64)
         sizes = np.frombuffer(read_part(8 * (run.num_examples + first), 8 * (end - first)), np.int64)
         content = read_part(16 * run.num_examples + start, stop - start)
-    ends = _cumulative(sizes).tolist()
+    ends = example_encoder.cumulative(sizes).tolist()
     return keys, [content[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
@@ -137,7 +138,3 @@ def read_merged(runs: Sequence[Run], first: int, count: int, batch_size: int) ->
         order = np.argsort(np.concatenate(keys))[max(0, first - before[bucket]) : end - before[bucket]]
         yield [examples[index] for index in order.tolist()]
         bucket = end_bucket
-
-
-def _cumulative(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

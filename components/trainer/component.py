@@ -234,8 +234,8 @@ def spec_arguments(component: str, kind: str | None, parameters: Mapping[str, An
         **values,
         "label": labels.to_text(given["label"]),
         "example_weight": labels.to_text(given["example_weight"]),
-        "custom_config": _write("custom_config", given["custom_config"]),
-        "hparams": _write("hparams", given["hparams"] or {}),
+        "custom_config": _to_json("custom_config", given["custom_config"]),
+        "hparams": _to_json("hparams", given["hparams"] or {}),
         "has_base_model": 1 if given["base_model"] else None,
         "warm_start": (given["warm_start"] and given["warm_start"].to_json()) or None,
         "train_args": _to_message(given["train_args"], trainer_pb2.TrainArgs),
@@ -258,8 +258,8 @@ def package_module(component: base_component.BaseComponent) -> None:
         )
 
 
-def _write(name: str, values: dict[str, Any] | data_types.RuntimeParameter | None) -> Text:
-    """Writes an argument as JSON; a RuntimeParameter for all of it stays."""
+def _to_json(name: str, values: dict[str, Any] | data_types.RuntimeParameter | None) -> Text:
+    """Returns an argument as JSON, and a RuntimeParameter for all of it as it is."""
     if isinstance(values, data_types.RuntimeParameter):
         return values
     try:

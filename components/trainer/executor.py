@@ -28,7 +28,7 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
         with places.open_place(input_dict, output_dict, exec_properties, parameters.distribution, model.uri) as place:
             job = job_builder.build_job(place.staged, exec_properties, parameters, place.folder)
-            with run_identity.owned(job.outputs):
+            with run_identity.reserve_state(job.outputs):
                 result = place.launch(job)
                 # Within the block: the saved state stays if the model cannot be copied.
                 place.staged.copy_back()

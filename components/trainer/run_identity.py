@@ -117,7 +117,7 @@ def _warn_of_other_states(root: str, identity: Mapping[str, str], state_file: st
 
 
 @contextlib.contextmanager
-def owned(outputs: Outputs) -> Iterator[None]:
+def reserve_state(outputs: Outputs) -> Iterator[None]:
     """Reserves a job's saved state within the block, against other live runs.
 
     If the block succeeds and there is a model, the state is removed.

@@ -119,7 +119,7 @@ def _divide_gpus(distribution: Distribution, num_parallel_trials: int) -> list[t
     """
     own = local_launcher.current_settings().gpus
     available = tuple(gpus.list_visible()) if own is None else own
-    if distribution.strategy == "tpu" and num_parallel_trials > 1:
+    if distribution.strategy == "tpu":
         raise ConfigurationError("tune.num_parallel_trials: trials at the same time cannot share a machine's TPU; write 1")
     roles = replicas_of_roles(distribution).items()
     processes = sum(count for role, count in roles if uses_accelerators(distribution, ClusterTask(role, 0)))

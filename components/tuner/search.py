@@ -21,7 +21,7 @@ Direction = Literal["", "min", "max"]
 # Settings that do not affect which trials are made, so that a changed one does not
 # discard a search that was interrupted.
 RESULT_NEUTRAL = ("max_trials", "num_parallel_trials", "max_consecutive_failed_trials")
-_NAMES: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_TYPE_NAMES: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 _ROUNDING = Decimal("1e-8")  # (max - min) / step may be a little less than a whole number
 
 
@@ -165,7 +165,7 @@ def check(search: Search, hparams: Mapping[str, Any]) -> None:
 def _find_problem(values: ValueRange, default: Any) -> str:
     """Returns what is wrong with a hyperparameter's values; empty if nothing is."""
     kind = type(default)
-    if kind not in _NAMES:
+    if kind not in _TYPE_NAMES:
         return f"its default in trainer.hparams, {default!r}, is not text, a number, or true or false; write such a default"
     bounds = {name: getattr(values, name) for name in ("min", "max", "step") if getattr(values, name) is not None}
     if values.values and (bounds or values.sampling != "linear"):
@@ -173,7 +173,7 @@ def _find_problem(values: ValueRange, default: Any) -> str:
     wrong = [repr(value) for value in values.values if not _fits(value, kind)]
     wrong += [f"{name}: {value!r}" for name, value in bounds.items() if kind in (int, float) and not _fits(value, kind)]
     if wrong:
-        return f"{wrong[0]} is not {_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
+        return f"{wrong[0]} is not {_TYPE_NAMES[kind]}, as its default in trainer.hparams, {default!r}, is"
     if values.values:
         return ""
     if kind not in (int, float):

@@ -200,7 +200,7 @@ class StepRunner:
 
 
 class ReplicaStep:
-    """What one replica does in a step, as part of a graph.
+    """Trains and evaluates one replica in a step, as part of a graph.
 
     Create it in the strategy's scope. `zeros` is a batch, with which variables are
     created that Keras would create in the first step.

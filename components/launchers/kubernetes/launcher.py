@@ -77,7 +77,8 @@ class KubernetesLauncher(Launcher[KubernetesSettings]):
 
         client.load_config()
         kinds = [kind for kind in self._kinds if len(self._kinds) == 1 or client.has_kind(kind)]
-        for kind in kinds or self._kinds[:1]:  # without any, the cluster refuses the preferred one
+        kinds = kinds or self._kinds[:1]  # without any, the cluster refuses the preferred one
+        for kind in kinds:
             if kind.title != request["kind"] and self._training:
                 request = kind.make_manifest(self._training, self.settings, _find_step())
             self._jobs = client.JobClient(kind, request["metadata"]["name"], _namespace())

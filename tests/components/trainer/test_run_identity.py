@@ -181,12 +181,12 @@ def outputs(tmp_path):
 
 
 def train(outputs):
-    with run_identity.owned(outputs):
+    with run_identity.reserve_state(outputs):
         pass
 
 
 def test_a_run_owns_its_state_and_removes_it_after_success(outputs):
-    with run_identity.owned(outputs):
+    with run_identity.reserve_state(outputs):
         assert Path(outputs.checkpoint_dir, OWNER_FILE).read_text() == outputs.result_file
     assert not os.path.exists(outputs.checkpoint_dir)
 

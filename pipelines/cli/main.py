@@ -3,7 +3,6 @@
 Each command imports what it needs when it runs, so that help and checks are fast.
 """
 
-import dataclasses
 import io
 import json
 import os
@@ -114,11 +113,13 @@ def plan(pipeline: str, parameters: tuple[str, ...], target_class: type[Target[A
     JobSet or a CustomJob.
     """
     target, module = load(pipeline, parameters, target_class, options)
+    from pydantic_core import to_json
+
     from tfx_distribute.pipelines import run_plan as plan_lib
 
     with refusing_errors():
         run_plan = plan_lib.make_plan(target.spec, module, target)
-    click.echo(json.dumps(dataclasses.asdict(run_plan), indent=2) if output == "json" else plan_lib.as_text(run_plan))
+    click.echo(to_json(run_plan, indent=2).decode() if output == "json" else plan_lib.as_text(run_plan))
 
 
 @main.command("json-schema")

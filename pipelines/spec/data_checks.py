@@ -58,7 +58,9 @@ def _check_schema(schema_file: str | None) -> None:
         )
     try:
         text_format.Parse(read_text(schema_file), schema_pb2.Schema())
-    except (ConfigurationError, text_format.ParseError) as error:
+    except ConfigurationError as error:
+        raise ConfigurationError(f"data.schema_file: {error}") from error
+    except text_format.ParseError as error:
         raise ConfigurationError(f"data.schema_file: {schema_file} is not a schema in text format: {error}") from error
 
 

@@ -410,8 +410,8 @@ class Notify(SpecModel):
     def _name_of_a_variable(cls, urls: str) -> str:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", urls):
             raise ValueError(
-                "is not the name of an environment variable, such as NOTIFY_URLS; addresses have passwords, so that "
-                "they belong there and not into this file"
+                "is not the name of an environment variable, such as NOTIFY_URLS; addresses contain passwords, "
+                "which do not belong in this file"
             )
         return urls
 

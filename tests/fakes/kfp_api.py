@@ -256,11 +256,12 @@ class KfpApi:
                     ident, _, action = name.partition(":")
                     if ident not in self.recurring_runs:
                         raise ApiError(404, f"Job {ident} not found")
-                    if method == "DELETE":
+                    if (method, action) == ("DELETE", ""):
                         del self.recurring_runs[ident]
-                    else:
+                        return {}
+                    if method == "POST" and action in ("enable", "disable"):
                         self.recurring_runs[ident]["status"] = f"{action.upper()}D"
-                    return {}
+                        return {}
         raise ApiError(404, "Not Found")
 
     def _run(self, run_id: str) -> Run:

@@ -180,6 +180,12 @@ def test_devices_that_a_target_knows_are_planned(request):
     assert (plan["devices_per_process"], plan["num_replicas"], plan["global_batch_size"]) == (1, 1, 32)
 
 
+def test_a_search_as_json(request):
+    file = str(request.config.rootpath / "examples" / "digits" / "tune.yaml")
+    plan = json.loads(CliRunner().invoke(main, ["plan", file, "--output", "json"]).output)
+    assert set(plan["search"]["space"]) == {"hidden_units", "learning_rate"}
+
+
 def test_a_search_is_planned(make, tmp_path):
     space = {"rate": ValueRange(min=0.001, max=1.0, sampling="log"), "units": ValueRange(values=[8, 16])}
     tune = Search(objective="val_accuracy", max_trials=6, num_parallel_trials=2, epochs=1, space=space)

@@ -35,7 +35,7 @@ def build(job: TrainingJob, context: module_loader.ModelContext) -> ModelAdapter
     """
     if job.training_options.precision != "float32":
         tf.keras.mixed_precision.set_global_policy(job.training_options.precision)
-    tf.keras.utils.set_random_seed(job.training_options.seed % 2**32)
+    tf.keras.utils.set_random_seed(job.training_options.seed % 2**32)  # NumPy takes seeds of 32 bits
     if not keras_models.is_keras_3():
         # Else layers such as dropout draw with operations that keep their own state. It
         # cannot be saved, and rounds of a loop use it in any order, so that the same

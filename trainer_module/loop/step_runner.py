@@ -200,7 +200,7 @@ class StepRunner:
 
 
 class ReplicaStep:
-    """Trains and evaluates one replica in a step, as part of a graph.
+    """Computes one replica's part of a training step, within a graph.
 
     Create it in the strategy's scope. `zeros` is a batch, with which variables are
     created that Keras would create in the first step.

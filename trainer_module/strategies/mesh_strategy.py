@@ -44,7 +44,7 @@ class MeshStrategy:
         # DTensor adds up wrongly where it combines several sums over devices into one,
         # for instance the norms of two gradients.
         os.environ["DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION"] = "0"
-        _convert_arrays()
+        _patch_variables()
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -104,7 +104,7 @@ def _join(tensor: tf.Tensor) -> np.ndarray:
 
 
 @functools.cache
-def _convert_arrays() -> None:
+def _patch_variables() -> None:
     """Makes variables of a mesh convert to arrays, and accept arrays and tensors.
 
     Keras's `get_weights` and `set_weights`, and callbacks that save or restore weights,

@@ -12,7 +12,7 @@ from tfx_distribute.trainer_module.data import model_inputs
 from tfx_distribute.trainer_module.data.feature_specs import Features, FeatureSpec
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.keras.keras_models import input_names, input_specs, is_keras_3
-from tfx_distribute.trainer_module.state.base_model import files
+from tfx_distribute.trainer_module.state.base_model import weight_files
 
 _HALF_TYPES = (tf.float16, tf.bfloat16)
 
@@ -45,7 +45,7 @@ def export(model: tf.keras.Model, features: Features, folder: str) -> None:
         tf.io.gfile.rmtree(folder)
     signatures = _signatures(model, features)
     model.decode_resources = features.functions.resources
-    files.name_weights(model)
+    weight_files.name_weights(model)
     if is_keras_3():
         with _without_own_signature(model):
             tf.saved_model.save(model, folder, signatures=signatures)

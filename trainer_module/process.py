@@ -64,11 +64,13 @@ def main(job_file: str) -> int:
     """
     process_log.configure()
     try:
+        task = task_from_environment(os.environ)
+        process_log.configure(task.file_name)
         _check_not_failed()
         text = atomic_files.read(job_file)
         if text is None:
             raise ConfigurationError(f"--job: there is no {job_file}")
-        run(TrainingJob.from_json(text))
+        _run(TrainingJob.from_json(text), task)
     except BaseException as error:  # a module that calls sys.exit() has failed too
         if isinstance(error, SystemExit):
             error = TrainingError(f"module: {user_exit.describe(error)}")
@@ -102,13 +104,11 @@ def _exit_code(error: BaseException) -> int:
     return exit_codes.FAILED
 
 
-def run(job: TrainingJob) -> None:
-    """Trains and exports the model, or serves, as this process's task is.
+def _run(job: TrainingJob, task: ClusterTask) -> None:
+    """Trains and exports the model, or serves, as the task is.
 
     Returns when the other processes that train in step are done too.
     """
-    task = task_from_environment(os.environ)
-    process_log.configure(task.file_name)
     # Before threads and TensorFlow's devices, which a fork could not use.
     asks = task == CHIEF_TASK and job.outputs.serving_model_dir and job.raw_examples
     checker = Checker() if asks and job.distribution.strategy != "tpu" else None

@@ -131,7 +131,7 @@ def reserve_state(outputs: Outputs) -> Iterator[None]:
         "another checkpoint_dir"
     )
     with locks.exclusive(folder, "the saved training state", advice):
-        storage.call(folder, lambda: state_folder.take(folder, outputs.result_file))
+        storage.call(folder, lambda: state_folder.take_ownership(folder, outputs.result_file))
         yield
         if fileio.exists(outputs.serving_model_dir):
             # First what makes the other files count, as this may be interrupted.

@@ -19,11 +19,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from tfx_distribute.components.launchers.progress_log import LOG_SECONDS, log_interval
 from tfx_distribute.pipelines.cli import terminal
 from tfx_distribute.pipelines.spec.pipeline import PipelineSpec
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK, ClusterTask
 from tfx_distribute.trainer_module.job.time_use import ProcessTime, summarize
-from tfx_distribute.trainer_module.reporting.progress import LOG_SECONDS, Progress, log_interval
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 if TYPE_CHECKING:
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
@@ -47,11 +48,11 @@ def redirect_output(log: Path, to_stderr: bool = False, quiet: bool = False) -> 
     sys.stderr.flush()
     original_stdout, original_stderr = os.dup(1), os.dup(2)
     log_descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    stream: IO[str] = io.StringIO() if quiet else sys.stderr if to_stderr else sys.stdout
+    stream: IO[str] = sys.stderr if to_stderr else sys.stdout
     if _is_own(stream):
         display = io.BufferedWriter(_Display(os.dup(stream.fileno()), "w"))
         stream = io.TextIOWrapper(display, encoding="utf-8", errors="backslashreplace")
-    console = SafeConsole(file=stream, highlight=False, soft_wrap=True)
+    console = SafeConsole(file=stream, highlight=False, soft_wrap=True, quiet=quiet)
     try:
         os.dup2(log_descriptor, 1)
         os.dup2(log_descriptor, 2)
@@ -134,7 +135,7 @@ class RunView:
     """Shows a run on a console: a line for each finished node, and a live line below.
 
     On an output that is not a terminal, lines are printed at growing intervals instead;
-    see `progress.log_interval`.
+    see `progress_log.log_interval`.
     """
 
     def __init__(self, console: Console):

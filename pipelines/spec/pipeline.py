@@ -192,13 +192,15 @@ class Transform(SpecModel):
     """Name of the preprocessing function in the module."""
 
 
+_NumShards = Annotated[int, Field(ge=0, le=100_000)]
+
+
 class Shards(SpecModel):
     """Sharder, which writes examples as shards for the training processes."""
 
     num_shards: Annotated[
-        int,
-        BeforeValidator(lambda value: 0 if value == "auto" else value, json_schema_input_type=int | Literal["auto"]),
-        Field(ge=0, le=100_000),
+        _NumShards,
+        BeforeValidator(lambda value: 0 if value == "auto" else value, json_schema_input_type=_NumShards | Literal["auto"]),
     ] = 0
     """Number of shards of each split; a pipeline parameter. `auto` or 0 chooses a
     number that suits the training processes and the data."""

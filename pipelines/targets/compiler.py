@@ -118,7 +118,9 @@ def compile_with_tfx(
             trains = isinstance(component, TRAINING)
             waits = trains and not _configure_trainer(component, resources, make_launcher, checkpoint_dir, merged)
             is_cached = not _is_pusher(component)
-            if _reads_unknown_data(component):
+            if _has_no_files(component) and getattr(component, "data_version", ""):
+                _add_code_to_cache_key(component)
+            elif _has_no_files(component):
                 is_cached = False
                 warnings.append(
                     f"{component.id}: declares no data_version, so that it runs each time, and everything after it too; if "
@@ -274,20 +276,19 @@ def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str,
     return parameters
 
 
-def _reads_unknown_data(component: base_component.BaseComponent) -> bool:
-    """Returns True for an ExampleGen whose data no cache can tell from other data.
-
-    It reads no files, and declares no version of its data. Its code and version become
-    a part of its cache key; those of a pipeline file have them already.
-    """
+def _has_no_files(component: base_component.BaseComponent) -> bool:
+    """Returns True for an ExampleGen of other data than files, whose changes TFX misses."""
     makes_examples = any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
-    if not makes_examples or component.inputs or isinstance(component, FileBasedExampleGen):
-        return False
-    if not getattr(component, "data_version", ""):
-        return True
+    return makes_examples and not component.inputs and not isinstance(component, FileBasedExampleGen)
+
+
+def _add_code_to_cache_key(component: base_component.BaseComponent) -> None:
+    """Has another code or `data_version` of an ExampleGen run it again.
+
+    That of a pipeline file has both in its cache key already.
+    """
     if tfx_pipeline.FINGERPRINT not in component.spec.exec_properties:
         tfx_pipeline.add_to_cache_key(component, tfx_pipeline.fingerprint_example_gen(component))
-    return False
 
 
 def _is_pusher(component: base_component.BaseComponent) -> bool:

@@ -10,7 +10,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2
 from small_project import write_project
 
-from tfx_distribute.trainer_module.state.base_model import files, location
+from tfx_distribute.trainer_module.state.base_model import location, weight_files
 
 pytestmark = pytest.mark.e2e
 
@@ -100,7 +100,7 @@ def build_model(context):
 def read(model: Path) -> tuple[list[str], np.ndarray]:
     """Returns the words of a model and the rows of its embedding."""
     found = location.find(str(model))
-    (weight,) = [weight for weight in files.read_saved_model(found)[0] if weight.name == "words/embeddings"]
+    (weight,) = [weight for weight in weight_files.read_saved_model(found)[0] if weight.name == "words/embeddings"]
     return (Path(found) / "assets" / "words").read_text().split(), weight.read()
 
 

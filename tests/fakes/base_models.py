@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
 from tfx_distribute.trainer_module.loop import autograph
-from tfx_distribute.trainer_module.state.base_model import files, warm_start
+from tfx_distribute.trainer_module.state.base_model import warm_start, weight_files
 
 K = tf.keras
 
@@ -72,7 +72,7 @@ def main(folder: str) -> None:
     for kind in ("saved_model", "x.keras", "x.weights.h5", "export"):
         path = f"{folder}/{kind}"
         if kind == "saved_model":
-            files.name_weights(base)
+            weight_files.name_weights(base)
             tf.saved_model.save(base, path) if keras_3 else base.save(path, save_format="tf")
         elif kind == "export":
             base.export(path)

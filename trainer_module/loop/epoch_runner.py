@@ -1,4 +1,7 @@
-"""Runs the training steps of one epoch, divided into TensorFlow calls."""
+"""Runs the training steps of one epoch, divided into TensorFlow calls.
+
+Counts and reports them, and profiles some.
+"""
 
 import contextlib
 import time

@@ -76,7 +76,7 @@ def moment_after_device(values: Any) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def on_host(compute: Callable[..., tf.Tensor], *values: Any) -> tf.Tensor:
-    """Computes times on the host, which would wait for a device to do so."""
+    """Computes times on the host, which then waits for no device to have them."""
     with tf.device("CPU:0"):
         return compute(*values)
 

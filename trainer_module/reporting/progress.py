@@ -13,19 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from absl import logging
 from pydantic import ConfigDict, TypeAdapter
-
-from tfx_distribute.trainer_module.job.cluster import ClusterTask
 
 # Environment variable: path of the file; if unset, reports go to standard output.
 PROGRESS_FILE = "TFX_DISTRIBUTE_PROGRESS"
 # Factor of the heartbeat timeout on one machine: while the machine is paused, all of
 # its processes miss heartbeats together.
 LOCAL_HEARTBEATS = 10
-# Seconds between two lines about the same work in a log, and their share of the time
-# since it began, if that is more. A day of work has about 90 lines.
-LOG_SECONDS, LOG_SHARE = 5.0, 0.1
 # Least and greatest number of seconds between two reports of the phase `train`, and
 # their share of the time since the process started. A day of training has about 5,000
 # of them, each in the history too, which an address gets as a whole again and again.
@@ -98,42 +92,6 @@ class Progress:
 
 
 _PROGRESS = TypeAdapter(Progress)
-
-
-def log_interval(elapsed: float) -> float:
-    """Returns the seconds between log lines about work of `elapsed` seconds so far."""
-    return max(LOG_SECONDS, LOG_SHARE * elapsed)
-
-
-def describe(progress: Progress) -> str:
-    """Describes a report in one line of text."""
-    metrics = ", ".join(f"{name} {value:.4g}" for name, value in progress.metrics.items())
-    where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
-    stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""
-    printed = progress.activity if progress.phase == "run_fn" and not stall else ""
-    return "; ".join(filter(None, (progress.phase, printed, where, metrics, stall, progress.message)))
-
-
-class ProgressLog:
-    """Logs reports of training processes, rarer the longer training takes.
-
-    Reports with a message, and those of other phases than `train`, are all logged.
-    """
-
-    def __init__(self) -> None:
-        self._started: dict[ClusterTask, float] = {}
-        self._logged: dict[ClusterTask, float] = {}
-
-    def __call__(self, task: ClusterTask, progress: Progress) -> None:
-        """Logs a report, if one is due."""
-        now = time.monotonic()
-        if progress.phase == "start" or task not in self._started:
-            self._started[task] = now
-        is_early = now - self._logged.get(task, 0.0) < log_interval(now - self._started[task])
-        if is_early and progress.phase in ("train", "run_fn") and not (progress.message or progress.stalled_secs):
-            return
-        self._logged[task] = now
-        logging.info("%s: %s", task, describe(progress))
 
 
 @dataclass(frozen=True)

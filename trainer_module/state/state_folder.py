@@ -26,7 +26,7 @@ from tfx_distribute.trainer_module.state import saved_step
 OWNER_FILE = "owner"
 
 
-def take(root: str, owner: str) -> None:
+def take_ownership(root: str, owner: str) -> None:
     """Makes a run the owner of a saved state.
 
     `owner` identifies the run: the address of its result, which is unique to the run

@@ -9,9 +9,10 @@ from absl import logging
 
 from tfx_distribute.components import timeouts
 from tfx_distribute.components.launchers.kubernetes.job_kinds import CONTAINER
+from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
 from tfx_distribute.trainer_module.liveness import exit_codes
-from tfx_distribute.trainer_module.reporting.progress import Progress, ProgressLog
+from tfx_distribute.trainer_module.reporting.progress import Progress
 
 if TYPE_CHECKING:
     from kubernetes import client

@@ -35,6 +35,7 @@ from tfx_distribute.components.launchers.launcher import (
 from tfx_distribute.components.launchers.local import gpus, loopback
 from tfx_distribute.components.launchers.local.fork_client import ForkServer, last_lines
 from tfx_distribute.components.launchers.local.process import Process
+from tfx_distribute.components.launchers.progress_log import ProgressLog
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.cluster import (
     CHIEF_TASK,
@@ -49,7 +50,7 @@ from tfx_distribute.trainer_module.job.cluster import (
 )
 from tfx_distribute.trainer_module.job.training_job import Distribution, TrainingJob, TrainingResult
 from tfx_distribute.trainer_module.liveness import exit_codes, preemption
-from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, REPORT_SECONDS, Progress, ProgressLog
+from tfx_distribute.trainer_module.reporting.progress import LOCAL_HEARTBEATS, REPORT_SECONDS, Progress
 from tfx_distribute.trainer_module.state import saved_step
 from tfx_distribute.trainer_module.user_code import module_copy
 

@@ -269,16 +269,16 @@ def raise_interrupt(*_, **__):
 def test_a_training_that_another_run_has_replaced_writes_nothing_more(tmp_path, monkeypatch):
     """Its step is gone, but its processes on other machines are still running."""
     orphan, new = make_checkpoints(tmp_path, make_adapter(), owner="/runs/1"), make_adapter()
-    state_folder.take(str(tmp_path), "/runs/1")
+    state_folder.take_ownership(str(tmp_path), "/runs/1")
     orphan.save(Position(0, 10, 10))
-    state_folder.take(str(tmp_path), "/runs/2")
+    state_folder.take_ownership(str(tmp_path), "/runs/2")
     before = set(tmp_path.rglob("*"))
     with pytest.raises(TrainingError, match=f"^checkpoint_dir: another run of the same training has .* {tmp_path}, so this"):
         orphan.save(Position(0, 20, 20))
     assert set(tmp_path.rglob("*")) == before
     (tmp_path / state_folder.OWNER_FILE).unlink()
     with monkeypatch.context() as patched:
-        patched.setattr(atomic_files, "sync", lambda path: state_folder.take(str(tmp_path), "/runs/2"))
+        patched.setattr(atomic_files, "sync", lambda path: state_folder.take_ownership(str(tmp_path), "/runs/2"))
         with pytest.raises(TrainingError, match="another run"):
             orphan.save(Position(0, 20, 20))  # it is replaced while it writes
     own = make_checkpoints(tmp_path, new, owner="/runs/2")

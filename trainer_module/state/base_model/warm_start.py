@@ -11,7 +11,7 @@ from tfx_distribute.trainer_module.job.training_job import TrainingJob, WarmStar
 from tfx_distribute.trainer_module.job.warm_start import WarmStart, matches
 from tfx_distribute.trainer_module.keras.keras_models import is_keras_3
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
-from tfx_distribute.trainer_module.state.base_model import files, location, matching, model_weights, vocabularies
+from tfx_distribute.trainer_module.state.base_model import location, matching, model_weights, vocabularies, weight_files
 
 
 def freeze(model: tf.keras.Model, patterns: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ def apply(job: TrainingJob, model: tf.keras.Model, optimizer: Any, transform_out
 
 def _take(path: str, settings: WarmStart, model: tf.keras.Model, transform_output: Any) -> WarmStartResult:
     """Gives the model the weights that correspond by their names."""
-    base, has_paths = files.read(path, model)
+    base, has_paths = weight_files.read(path, model)
     base = [replace(weight, name=settings.rename_path(weight.name)) for weight in base]
     weights = model_weights.list_weights(model)
     names = [weight.path if has_paths else weight.variable_name for weight in weights]

@@ -20,7 +20,7 @@ from tfx_distribute.trainer_module.job.training_job import (
     WarmStartResult,
 )
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
-from tfx_distribute.trainer_module.state.base_model import files, location
+from tfx_distribute.trainer_module.state.base_model import location, weight_files
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("exporting")]
 
@@ -39,7 +39,7 @@ STILL = {"hidden_units": 64, "learning_rate": 0.0}  # a training that changes no
 
 def weights_of(model: Path) -> dict[str, np.ndarray]:
     """Returns the weights of a SavedModel by their paths."""
-    return {weight.name: weight.read() for weight in files.read_saved_model(location.find(str(model)))[0]}
+    return {weight.name: weight.read() for weight in weight_files.read_saved_model(location.find(str(model)))[0]}
 
 
 def assert_equal(values: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:

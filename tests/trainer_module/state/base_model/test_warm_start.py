@@ -12,7 +12,7 @@ import tensorflow_transform as tft
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
-from tfx_distribute.trainer_module.state.base_model import files, location, model_weights, vocabularies, warm_start
+from tfx_distribute.trainer_module.state.base_model import location, model_weights, vocabularies, warm_start, weight_files
 
 FAKES = Path(__file__).resolve().parents[3] / "fakes"
 
@@ -315,9 +315,9 @@ def test_vocabularies_are_no_weights(tmp_path):
     layers = [tf.keras.Input((1,), dtype=tf.string), lookup, tf.keras.layers.Embedding(4, 2, name="words")]
     model = tf.keras.Sequential(layers)
     assert [weight.path for weight in model_weights.list_weights(model)] == ["words/embeddings"]
-    files.name_weights(model)
+    weight_files.name_weights(model)
     model.save(tmp_path / "model", save_format="tf")
-    assert [weight.name for weight in files.read_saved_model(str(tmp_path / "model"))[0]] == ["words/embeddings"]
+    assert [weight.name for weight in weight_files.read_saved_model(str(tmp_path / "model"))[0]] == ["words/embeddings"]
     np.testing.assert_array_equal(tf.saved_model.load(tmp_path / "model")(tf.constant([["b"]])), model(tf.constant([["b"]])))
 
 

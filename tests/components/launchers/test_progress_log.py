@@ -1,13 +1,13 @@
+from tfx_distribute.components.launchers import progress_log
 from tfx_distribute.trainer_module.job.cluster import CHIEF_TASK
-from tfx_distribute.trainer_module.reporting import progress
 from tfx_distribute.trainer_module.reporting.progress import Progress
 
 
 def test_a_day_of_training_is_a_hundred_lines(monkeypatch):
     lines, now = [], 0.0
-    monkeypatch.setattr(progress.logging, "info", lambda text, *values: lines.append(text % values))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    log = progress.ProgressLog()
+    monkeypatch.setattr(progress_log.logging, "info", lambda text, *values: lines.append(text % values))
+    monkeypatch.setattr(progress_log.time, "monotonic", lambda: now)
+    log = progress_log.ProgressLog()
     log(CHIEF_TASK, Progress("start"))
     for step in range(1, 24 * 3600):
         now += 1.0

@@ -9,7 +9,7 @@ env:
 
 # Runs the digits example on two workers, up to a pushed model, and asks the model.
 demo: env
-	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2
+	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2 -p accelerator_type=cpu
 	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python examples/digits/ask.py
 
 # Many unit tests wait, which leaves time to check the code beside them.

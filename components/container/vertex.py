@@ -3,17 +3,21 @@
     python -m tfx_distribute.components.container.vertex
 
 TFX's entrypoint alone lets user code end the step: `sys.exit(0)` in a
-`preprocessing_fn` would make it succeed without outputs.
+`preprocessing_fn` would make it succeed without outputs. It also drops what an executor
+returns, so that a step would succeed whose executor has rejected its data.
 """
 
 import argparse
+import functools
 import sys
 import traceback
+from collections.abc import Callable
+from typing import Any
 
 from absl import app
 from absl.flags import argparse_flags
 
-from tfx_distribute.trainer_module import garbage_collection
+from tfx_distribute.trainer_module import errors, garbage_collection
 from tfx_distribute.trainer_module.user_code import user_exit
 
 Arguments = tuple[argparse.Namespace, list[str]]
@@ -22,21 +26,40 @@ Arguments = tuple[argparse.Namespace, list[str]]
 def main(arguments: Arguments) -> int:
     """Runs the step; returns 0, or 1 if user code has called `sys.exit()`.
 
-    Other errors are raised.
+    Other errors are raised, and a DataError if the executor returns that of its data.
     """
     with garbage_collection.paused():
         from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_run_executor
+        from tfx.utils import import_utils
 
+        from tfx_distribute.components.beam import patches
         from tfx_distribute.components.report import artifact_types
+        from tfx_distribute.trainer_module.loop import autograph
 
     artifact_types.register()
+    patches.install()
+    autograph.exempt_tf_keras()
     try:
+        executor = import_utils.import_class_by_path(arguments[0].executor_class_path)
+        executor.Do = _raising_errors(executor.Do)
         kubeflow_v2_run_executor.main(arguments)
     except SystemExit as error:
         traceback.print_exception(error)
         print(user_exit.describe(error), file=sys.stderr)
         return 1
     return 0
+
+
+def _raising_errors(do: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps an executor's `Do`, which may return an error in place of raising it."""
+
+    @functools.wraps(do)
+    def raising(*arguments: Any) -> None:
+        result = getattr(do(*arguments), "execution_result", None)
+        if result and result.code:
+            raise errors.DataError(result.result_message)
+
+    return raising
 
 
 def _parse(argv: list[str]) -> Arguments:

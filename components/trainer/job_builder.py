@@ -39,7 +39,7 @@ CHECKPOINTS = ".checkpoints"  # folder next to those of the component's outputs
 
 
 class TrainingParameters(NamedTuple):
-    """The Trainer's parameters, in the groups of a `TrainingJob`; none is `auto`."""
+    """The Trainer's parameters, in the groups of a `TrainingJob`, resolved."""
 
     distribution: Distribution
     training_options: TrainingOptions

@@ -40,7 +40,7 @@ def check_base_model(spec: PipelineSpec) -> None:
     path = spec.trainer.base_model.path
     if path in ("", LATEST_BLESSED) or "://" in path:
         return
-    if not os.path.exists(path) and not os.path.exists(f"{path}.index"):  # or a checkpoint
+    if not os.path.exists(path):
         raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
 
 

@@ -277,7 +277,7 @@ def _read_parameters(trainer: base_component.BaseComponent, values: Mapping[str,
 
 
 def _has_no_files(component: base_component.BaseComponent) -> bool:
-    """Returns True for an ExampleGen of other data than files, whose changes TFX misses."""
+    """Returns True for an ExampleGen of other data, whose changes TFX does not see."""
     makes_examples = any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
     return makes_examples and not component.inputs and not isinstance(component, FileBasedExampleGen)
 

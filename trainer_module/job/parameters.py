@@ -6,7 +6,7 @@ are derived from their `declarations`:
 * `pipelines.spec.parameters.Parameters`: `trainer.parameters` of the pipeline file.
 * `components.trainer`: the signature, the docstring and the execution
   properties of the `Trainer` component.
-* `strategy_table.check`: what a training process is refused.
+* `strategy_table.check`: what is refused before any training process starts.
 * `docs/parameters.md`, `docs/pipeline.schema.json` and the stubs (`.pyi`) that editors
   and type checkers read.
 

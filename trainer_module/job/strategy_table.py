@@ -31,8 +31,8 @@ def choose(distribution: Distribution) -> tuple[str, str]:
 def resolve(distribution: Distribution) -> Distribution:
     """Returns a distribution with the name of a strategy in place of `auto`.
 
-    This happens once where parameters enter: in a pipeline file's parameters, and in
-    the Trainer's executor. All other functions expect the name of a strategy.
+    This happens where parameters enter: a pipeline file's, and the Trainer's. All other
+    functions expect the name of a strategy.
     """
     if distribution.strategy != AUTO:
         return distribution

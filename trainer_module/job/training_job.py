@@ -2,7 +2,8 @@
 
 All processes of a cluster read the same document; TF_CONFIG tells each process which
 one it is. The Trainer component writes the document, and every launcher starts
-`python -m tfx_distribute.trainer_module --job FILE`, which reads it.
+`python -m tfx_distribute.trainer_module --job FILE`, which reads it. On one machine, a
+fork of the fork server calls `process.main` instead.
 """
 
 import json

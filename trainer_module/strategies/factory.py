@@ -66,7 +66,7 @@ def create(
     """
     global _current, _asked_for
     with _heartbeat_timeout(heartbeat_timeout_secs):
-        _current = _FACTORIES[distribution.info.name](distribution)
+        _current = _FACTORIES[distribution.strategy](distribution)
     _asked_for = False
     return _current
 

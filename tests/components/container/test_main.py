@@ -6,8 +6,10 @@ import json
 import leaving
 import pytest
 
+from tfx_distribute.components.beam import patches
 from tfx_distribute.components.container import __main__ as kubeflow
 from tfx_distribute.components.container import vertex
+from tfx_distribute.trainer_module.errors import DataError
 
 
 def run_on_kubeflow(name: str, executor_input: str) -> int:
@@ -30,3 +32,22 @@ def test_step_has_succeeded_only_if_its_executor_has_returned(run, tmp_path, cap
     assert f"sys.exit(0) was called in {leaving.__file__}, line 12" in capsys.readouterr().err
     assert run("WorkingExecutor", executor_input) == 0
     assert output.exists()
+
+
+def test_step_whose_executor_returns_an_error_fails(tmp_path, capsys):
+    output = tmp_path / "executor_output.json"
+    executor_input = json.dumps({"inputs": {}, "outputs": {"outputFile": str(output)}})
+    assert run_on_kubeflow("RejectingExecutor", executor_input) == 1
+    assert "the data were rejected" in capsys.readouterr().err
+    with pytest.raises(DataError, match="the data were rejected"):
+        run_on_vertex("RejectingExecutor", executor_input)
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("run", [run_on_kubeflow, run_on_vertex])
+def test_beam_is_prepared(run, tmp_path, monkeypatch):
+    installed = []
+    monkeypatch.setattr(patches, "install", lambda: installed.append(run))
+    executor_input = json.dumps({"inputs": {}, "outputs": {"outputFile": str(tmp_path / "executor_output.json")}})
+    assert run("WorkingExecutor", executor_input) == 0
+    assert installed == [run]

@@ -29,7 +29,7 @@ def test_step_has_succeeded_only_if_its_executor_has_returned(run, tmp_path, cap
     executor_input = json.dumps({"inputs": {}, "outputs": {"outputFile": str(output)}})
     assert run("Executor", executor_input) == 1
     assert not output.exists()
-    assert f"sys.exit(0) was called in {leaving.__file__}, line 12" in capsys.readouterr().err
+    assert f"sys.exit(0) was called in {leaving.__file__}, line 13" in capsys.readouterr().err
     assert run("WorkingExecutor", executor_input) == 0
     assert output.exists()
 

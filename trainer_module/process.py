@@ -30,9 +30,10 @@ from tfx_distribute.trainer_module.job.cluster import (
     tf_config_for,
 )
 from tfx_distribute.trainer_module.job.training_job import TrainingJob
+from tfx_distribute.trainer_module.keras import autograph
 from tfx_distribute.trainer_module.liveness import cluster_peers, exit_codes, exposure, lease, preemption, watchdog
 from tfx_distribute.trainer_module.liveness.failure_report import Failure
-from tfx_distribute.trainer_module.loop import autograph, coordinator_steps, training_loop
+from tfx_distribute.trainer_module.loop import coordinator_steps, training_loop
 from tfx_distribute.trainer_module.loop.peers import Peers
 from tfx_distribute.trainer_module.reporting import history, metrics_server, process_log
 from tfx_distribute.trainer_module.reporting.process_log import LOGGER
@@ -114,7 +115,7 @@ def _run(job: TrainingJob, task: ClusterTask) -> None:
     checker = Checker() if asks and job.distribution.strategy != "tpu" else None
     if job.run_fn is None:  # a run_fn may handle signals itself
         preemption.watch()
-    autograph.exempt_tf_keras()
+    autograph.exempt_libraries()
     lease.watch(is_chief=task == CHIEF_TASK)
     tf_config = tf_config_for(job.distribution, os.environ)
     if tf_config is None:

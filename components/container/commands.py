@@ -24,7 +24,7 @@ from tfx_distribute.components.example_gen.names import COLUMN_TYPES, LAST_SPAN
 from tfx_distribute.components.report import artifact_types
 from tfx_distribute.trainer_module import atomic_files
 from tfx_distribute.trainer_module.errors import DataError
-from tfx_distribute.trainer_module.loop import autograph
+from tfx_distribute.trainer_module.keras import autograph
 
 _RESOLVED = (
     standard_component_specs.INPUT_CONFIG_KEY,
@@ -61,7 +61,7 @@ def execute(
             logging.info("%s %s: %s", kind, name, execution.addresses.get(artifact.uri, artifact.uri))
     logging.info("%s: %s", class_path, properties)
     patches.install()
-    autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
+    autograph.exempt_libraries()  # which the Evaluator's metrics use, with every version of Keras
     with _temporary_folder(execution) as folder, direct_runner.as_default():
         executor = _create_executor(class_path, folder, list(beam_args))
         result = getattr(executor.Do(inputs, execution.outputs, properties), "execution_result", None)

@@ -34,11 +34,11 @@ def main(arguments: Arguments) -> int:
 
         from tfx_distribute.components.beam import patches
         from tfx_distribute.components.report import artifact_types
-        from tfx_distribute.trainer_module.loop import autograph
+        from tfx_distribute.trainer_module.keras import autograph
 
     artifact_types.register()
     patches.install()
-    autograph.exempt_tf_keras()
+    autograph.exempt_libraries()
     try:
         executor = import_utils.import_class_by_path(arguments[0].executor_class_path)
         executor.Do = _raising_errors(executor.Do)

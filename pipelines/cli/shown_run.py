@@ -43,9 +43,9 @@ def run(
     with terminable(), ForkServer(paths.logs / "fork-server.log", spec.trainer.parameters.keras_version) as server:
         with garbage_collection.paused():
             from tfx_distribute.pipelines.targets.local import runner
-            from tfx_distribute.trainer_module.loop import autograph
+            from tfx_distribute.trainer_module.keras import autograph
 
-        autograph.exempt_tf_keras()  # which the Evaluator's metrics use, with every version of Keras
+        autograph.exempt_libraries()  # which the Evaluator's metrics use, with every version of Keras
 
         with console_lib.RunView(console) as view:
 

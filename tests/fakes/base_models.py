@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
-from tfx_distribute.trainer_module.loop import autograph
+from tfx_distribute.trainer_module.keras import autograph
 from tfx_distribute.trainer_module.state.base_model import warm_start, weight_files
 
 K = tf.keras
@@ -63,7 +63,7 @@ def set_noise(model) -> None:
 
 
 def main(folder: str) -> None:
-    autograph.exempt_tf_keras()  # as in each training process; converting Keras 2 takes most of the time
+    autograph.exempt_libraries()  # as in each training process; converting Keras 2 takes most of the time
     keras_3 = sys.argv[1] == "3"
     base = make_model()
     set_noise(base)

@@ -93,10 +93,10 @@ def main() -> None:
         import tensorflow as tf
 
         from tfx_distribute.trainer_module import process
-        from tfx_distribute.trainer_module.loop import autograph
+        from tfx_distribute.trainer_module.keras import autograph
 
         _ = process
-        autograph.exempt_tf_keras()  # as in a training process, before the import of a user's module
+        autograph.exempt_libraries()  # as in a training process, before the import of a user's module
         import kinds
         import oracle_cells
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.keras import autograph, keras_models
 
 # A value, and a function that reads it from its metric again.
 Results: TypeAlias = list[tuple[Any, Callable[[], Any]]]
@@ -70,7 +70,7 @@ def recording_results(metrics: Iterable[tf.keras.metrics.Metric], results: Resul
 
 def _recording_result(metric: tf.keras.metrics.Metric, result: Callable[..., Any], results: Results) -> Callable[..., Any]:
     def record(*arguments: Any, **named: Any) -> Any:
-        value = result(*arguments, **named)
+        value = autograph.converted(result)(*arguments, **named)
         if not (arguments or named):  # the loop calls it without any
             parts = flatten(value) if isinstance(value, Mapping) else {None: value}
             results.extend((part, functools.partial(_read, metric, name)) for name, part in parts.items())
@@ -81,7 +81,7 @@ def _recording_result(metric: tf.keras.metrics.Metric, result: Callable[..., Any
 
 def _read(metric: tf.keras.metrics.Metric, name: str | None) -> Any:
     """Returns the result of a metric, or one of its results."""
-    value = metric.result()
+    value = autograph.converted(metric.result)()
     return value if name is None else flatten(value)[name]
 
 

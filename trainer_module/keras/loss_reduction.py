@@ -78,7 +78,6 @@ def noticing_division() -> Iterator[set[str]]:
         yield askers
 
 
-# AutoGraph converts it, or it would not convert losses of the user's in it.
 def replica_loss(compute_loss: Callable[[], Any], is_divided: bool) -> Any:
     """Returns what a `compute_loss` returns, as the mean over one replica's batch.
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_distribute.trainer_module.keras import loss_reduction, optimizers
+from tfx_distribute.trainer_module.keras import autograph, loss_reduction, optimizers
 from tfx_distribute.trainer_module.loop import step_timing
 
 # A table up to this size is summed as a dense gradient, which costs little more than a
@@ -55,7 +55,7 @@ def compute(
     if own is getattr(tf.keras.optimizers.Optimizer, "compute_gradients", None) or own is None:
         gradients = tape.gradient(scaled_loss, variables)
     else:  # Keras 2 calls it in `minimize`; the user's may, for instance, center gradients
-        gradients = [gradient for gradient, _ in inner.compute_gradients(scaled_loss, variables, tape)]
+        gradients = [gradient for gradient, _ in autograph.converted(inner.compute_gradients)(scaled_loss, variables, tape)]
     if hasattr(optimizer, "get_unscaled_gradients"):
         gradients = optimizer.get_unscaled_gradients(gradients)
     loss = tf.cast(loss, tf.float32)
@@ -109,7 +109,9 @@ def apply(optimizer: Any, gradients: Mapping[int, Any], variables: Sequence[Any]
         sums = list(map(_without_duplicates, sums))
     _update_rows_without_xla(optimizer, sums)
     by_index = dict(zip(gradients, sums, strict=True))
-    optimizer.apply_gradients([(by_index.get(index), variable) for index, variable in enumerate(variables)])
+    autograph.converted(optimizer.apply_gradients)(
+        [(by_index.get(index), variable) for index, variable in enumerate(variables)]
+    )
     return seconds
 
 

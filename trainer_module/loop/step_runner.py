@@ -3,29 +3,25 @@
 After each batch, `fit` returns to Python and reads every metric over all replicas.
 Here, the loop over steps is part of the graph, and metrics are read only when needed.
 `coordinator_steps` does the same for parameter servers, and `mesh_steps` for DTensor.
+
+AutoGraph converts this module, and no other one of this package; see `autograph`.
 """
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import tensorflow as tf
 
 from tfx_distribute.trainer_module.data.input_pipeline import InputPipeline
-from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import TrainingOptions
-from tfx_distribute.trainer_module.keras import keras_models, loss_reduction
 from tfx_distribute.trainer_module.keras.keras_metrics import as_floats
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter
-from tfx_distribute.trainer_module.loop import gradients as gradients_lib
 from tfx_distribute.trainer_module.loop import step_timing
+from tfx_distribute.trainer_module.loop.replica_step import ReplicaStep
 from tfx_distribute.trainer_module.loop.step_timing import CallTime
-from tfx_distribute.trainer_module.strategies.mesh_strategy import MeshStrategy
 
 Iterator = Any  # tf.data's or tf.distribute's
-# By the index of their variable; a variable that the loss does not depend on has none.
-Gradients: TypeAlias = dict[int, Any]
-
 # Keeps iterators alive: closing those of several devices takes seconds, and the process
 # ends soon anyway.
 _open_iterators: list[Any] = []
@@ -60,7 +56,7 @@ class StepRunner:
         self._behind_host = step_timing.computes_behind_host()
         self._is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         # Traced twice, since training and evaluation may have different metrics.
-        self._metrics_function = tf.function(model_adapter.metrics)
+        self._metrics_function = tf.function(lambda evaluated: model_adapter.metrics(evaluated))
 
     def open(self, first_step: int) -> None:
         """Opens the datasets. Call this before `train` and `evaluate`.
@@ -131,40 +127,53 @@ class StepRunner:
         waited for peers.
         """
         begin = tf.timestamp()
-        losses, seconds = self._strategy.run(lambda: tf.constant(0.0)), tf.zeros([2], tf.float64)
-        if self._is_tpu or not self._behind_host:
-            for _ in tf.range(num_steps):
-                losses, times = self._take_step(iterator)
-                seconds += times
-        else:
-            # A condition in each step would take longer than the rest of a small one.
-            # Of the variables of a loop, TensorFlow keeps only int32 in the host's
-            # memory: for others, the host would wait for the device in each round.
-            microseconds = tf.zeros([2], tf.int32)
-            for first in tf.range(0, num_steps, step_timing.SAMPLE):
-                measured = tf.zeros([2], tf.int32)
-                idle = step_timing.moment_after_device(self._strategy.experimental_local_results(losses))
-                with tf.control_dependencies([idle]):
-                    for step in tf.range(tf.minimum(step_timing.SAMPLE, num_steps - first)):
-                        losses, times = self._take_step(iterator)
-                        measured = step_timing.on_host(tf.where, step == 0, step_timing.to_microseconds(times), measured)
-                microseconds = step_timing.on_host(tf.add, microseconds, measured)
-            seconds = step_timing.estimate(microseconds, num_steps)
+        take_steps = self._take_steps if self._is_tpu or not self._behind_host else self._take_steps_measuring_some
+        losses, seconds = take_steps(iterator, num_steps, self._strategy.run(lambda: tf.constant(0.0)))
         loss = tf.reduce_mean(tf.stack(self._strategy.experimental_local_results(losses)))
         return loss, step_timing.on_host(tf.concat, [[begin], seconds], 0)
 
+    def _take_steps(self, iterator: Iterator, num_steps: tf.Tensor, losses: Any) -> tuple[Any, tf.Tensor]:
+        """Returns the replicas' losses of the last step, and the seconds of all waits.
+
+        `losses` are of the same kind.
+        """
+        seconds = tf.zeros([2], tf.float64)
+        for _ in tf.range(num_steps):
+            losses, times = self._take_step(iterator)
+            seconds += times
+        return losses, seconds
+
+    def _take_steps_measuring_some(self, iterator: Iterator, num_steps: tf.Tensor, losses: Any) -> tuple[Any, tf.Tensor]:
+        # A condition in each step would take longer than the rest of a small one. Of
+        # the variables of a loop, TensorFlow keeps only int32 in the host's memory: for
+        # others, the host would wait for the device in each round.
+        microseconds = tf.zeros([2], tf.int32)
+        for first in tf.range(0, num_steps, step_timing.SAMPLE):
+            measured = tf.zeros([2], tf.int32)
+            idle = step_timing.moment_after_device(self._strategy.experimental_local_results(losses))
+            with tf.control_dependencies([idle]):
+                for step in tf.range(tf.minimum(step_timing.SAMPLE, num_steps - first)):
+                    losses, times = self._take_step(iterator)
+                    measured = step_timing.on_host(tf.where, step == 0, step_timing.to_microseconds(times), measured)
+            microseconds = step_timing.on_host(tf.add, microseconds, measured)
+        return losses, step_timing.estimate(microseconds, num_steps)
+
     def _take_step(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
         """Runs a step; returns the replicas' losses and the seconds of its waits."""
+        if self._options.gradient_accumulation_steps > 1:
+            return self._take_step_in_parts(iterator)
         batch, waited = self._next(iterator)
-        if self._options.gradient_accumulation_steps == 1:
-            losses, summed = self._run(self.step.train, *batch)
-        else:
-            losses, gradients = self._run(self.step.dense_gradients, *batch)
-            for _ in tf.range(1, self._options.gradient_accumulation_steps):
-                batch, more = self._next(iterator)
-                waited = step_timing.on_host(tf.add, waited, more)
-                losses, gradients = self._run(self.step.add_gradients, *batch, gradients)
-            summed = self._run(self.step.apply, gradients)
+        losses, summed = self._run(self.step.train, *batch)
+        return losses, self._times_of_step(waited, summed)
+
+    def _take_step_in_parts(self, iterator: Iterator) -> tuple[Any, tf.Tensor]:
+        batch, waited = self._next(iterator)
+        losses, gradients = self._run(self.step.dense_gradients, *batch)
+        for _ in tf.range(1, self._options.gradient_accumulation_steps):
+            batch, more = self._next(iterator)
+            waited = step_timing.on_host(tf.add, waited, more)
+            losses, gradients = self._run(self.step.add_gradients, *batch, gradients)
+        summed = self._run(self.step.apply, gradients)
         return losses, self._times_of_step(waited, summed)
 
     def _run(self, step: Callable[..., Any], *args: Any) -> Any:
@@ -197,85 +206,3 @@ class StepRunner:
     def _evaluate(self, iterator: Iterator, num_steps: tf.Tensor) -> None:
         for _ in tf.range(num_steps):
             self._run(self.step.evaluate, next(iterator))
-
-
-class ReplicaStep:
-    """Computes one replica's part of a training step, within a graph.
-
-    Create it in the strategy's scope. `zeros` is a batch, with which variables are
-    created that Keras would create in the first step.
-
-    Attributes:
-      measures_peers: True if a step measures how long it waits for other replicas.
-
-    Raises:
-      ConfigurationError: The model has no trainable variables, or its own train_step
-        does not work with the options.
-    """
-
-    def __init__(self, model_adapter: ModelAdapter, strategy: tf.distribute.Strategy, options: TrainingOptions, zeros: Any):
-        self._adapter = model_adapter
-        self._is_alone = strategy.num_replicas_in_sync == 1
-        model_adapter.prepare(zeros)
-        variables = model_adapter.model.trainable_variables
-        if not variables:
-            raise ConfigurationError("module: the model has no trainable variables, or base_model.freeze freezes all")
-        if not model_adapter.applies_gradients:
-            gradients_lib.prepare(model_adapter.optimizer, variables)
-        elif options.gradient_accumulation_steps > 1:
-            raise ConfigurationError(
-                "module: the model has a train_step of its own, which applies gradients by itself; write "
-                "gradient_accumulation_steps=1, or return a task with train_step and eval_step"
-            )
-        self.gradients = self._gradients
-        is_mesh = isinstance(strategy, MeshStrategy)
-        # Keras 3 sets the model's jit_compile itself if it sees a GPU, so it is ignored
-        # there. DTensor places each operation by itself.
-        if options.jit_compile or (not keras_models.is_keras_3() and model_adapter.model.jit_compile and not is_mesh):
-            # The update of the weights is left out: it communicates between replicas,
-            # which a compiled function cannot do.
-            self.gradients = tf.function(self._gradients, jit_compile=True, reduce_retracing=True)
-        is_measurable = not (step_timing.computes_behind_host() or model_adapter.applies_gradients or self._is_alone)
-        # DTensor has no operation for the time of day.
-        self.measures_peers = is_measurable and not is_mesh
-
-    def train(self, batch: Any, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Runs a step on one batch; returns the loss, and the seconds of `apply`."""
-        if self._adapter.applies_gradients:
-            return self._adapter.train_step(*batch), tf.zeros([], tf.float64)
-        # Without accumulation, a single replica has all examples of the step.
-        loss, gradients = self.gradients(batch, 1.0 if self._is_alone else share)
-        return loss, self.apply(gradients)
-
-    def _gradients(self, batch: Any, share: tf.Tensor | float) -> tuple[tf.Tensor, Gradients]:
-        """Computes the loss of a batch, and gradients weighted by `share`.
-
-        `share` is the part of the step's examples that the batch has.
-        """
-
-        def compute_loss() -> tf.Tensor:
-            with loss_reduction.replica_share(share):
-                return self._adapter.train_step(*batch)
-
-        variables = self._adapter.model.trainable_variables
-        loss, gradients = gradients_lib.compute(self._adapter.optimizer, compute_loss, variables, share)
-        return loss, {index: gradient for index, gradient in enumerate(gradients) if gradient is not None}
-
-    def dense_gradients(self, batch: Any, share: tf.Tensor | float) -> tuple[tf.Tensor, Gradients]:
-        """Computes the gradients as dense tensors, those of embeddings too."""
-        loss, gradients = self.gradients(batch, share)
-        return loss, {index: tf.convert_to_tensor(gradient) for index, gradient in gradients.items()}
-
-    def add_gradients(self, batch: Any, share: tf.Tensor, previous: Gradients) -> tuple[tf.Tensor, Gradients]:
-        """Adds the gradients of another batch of the step."""
-        loss, gradients = self.dense_gradients(batch, share)
-        return loss, {index: previous[index] + gradient for index, gradient in gradients.items()}
-
-    def apply(self, gradients: Gradients) -> tf.Tensor:
-        """Sums and applies gradients; returns the seconds that the sum took."""
-        variables = self._adapter.model.trainable_variables
-        return gradients_lib.apply(self._adapter.optimizer, gradients, variables, self.measures_peers)
-
-    def evaluate(self, batch: Any) -> None:
-        """Updates the metrics from a batch of an evaluation."""
-        self._adapter.eval_step(*batch)

@@ -66,7 +66,7 @@ def test_the_address_for_no_model_is_left_out(tmp_path, monkeypatch):
         "outputs": {"outputFile": str(tmp_path / "output_metadata.json")},
     }
     exempted = []
-    monkeypatch.setattr(commands.autograph, "exempt_tf_keras", lambda: exempted.append(True))  # cannot be undone
+    monkeypatch.setattr(commands.autograph, "exempt_libraries", lambda: exempted.append(True))  # cannot be undone
     commands.execute("executor", executor_input, interface, {}, [])
     assert exempted
     assert hasattr(PipelineOptions.view_as, "__wrapped__"), "Beam remembers views"

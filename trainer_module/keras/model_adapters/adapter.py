@@ -76,19 +76,20 @@ class ModelAdapter:
     def _trace_step(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces a step of the user's own, to create the variables that it creates."""
         strategy = tf.distribute.get_strategy()
+
+        def run_none() -> None:
+            for _ in tf.range(0):
+                tf.distribute.get_strategy().run(step, args=batch)
+
         if isinstance(strategy, tf.distribute.ParameterServerStrategy):
             # Only a function that a worker runs can be traced. It runs no step.
             coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-            coordinator.schedule(tf.function(lambda: self._run_none(step, batch)))
+            coordinator.schedule(tf.function(run_none))
             coordinator.join()
             return
         # A step that can only run eagerly logs nothing but Keras's metrics.
         with contextlib.suppress(Exception) if self.model.run_eagerly else contextlib.nullcontext():
             tf.function(lambda: strategy.run(step, args=batch)).get_concrete_function()
-
-    def _run_none(self, step: Callable[..., Any], batch: Any) -> None:
-        for _ in tf.range(0):
-            tf.distribute.get_strategy().run(step, args=batch)
 
     def train_step(self, *batch: Any) -> tf.Tensor:
         """Updates the metrics from one replica's batch; returns the mean loss."""

@@ -9,7 +9,7 @@ from typing_extensions import override
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.errors import ConfigurationError
 from tfx_distribute.trainer_module.job.training_job import LabelRanges
-from tfx_distribute.trainer_module.keras import keras_metrics, keras_models, label_checks, loss_reduction
+from tfx_distribute.trainer_module.keras import autograph, keras_metrics, keras_models, label_checks, loss_reduction
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter, batch_size
 
 
@@ -82,7 +82,9 @@ class CompiledModel(ModelAdapter):
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
         if self.applies_gradients:
-            return self._record_logs(self.model.train_step(_as_fit_passes(batch)), batch, evaluated=False)
+            return self._record_logs(
+                autograph.converted(self.model.train_step)(_as_fit_passes(batch)), batch, evaluated=False
+            )
         # The same as `tf.keras.Model.train_step`, which also reads the metrics at the
         # end.
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
@@ -96,7 +98,7 @@ class CompiledModel(ModelAdapter):
     @override
     def eval_step(self, *batch: Any) -> None:
         if self._uses_test_step:
-            self._record_logs(self.model.test_step(_as_fit_passes(batch)), batch, evaluated=True)
+            self._record_logs(autograph.converted(self.model.test_step)(_as_fit_passes(batch)), batch, evaluated=True)
             return
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
         prediction = self.model(x, training=False)
@@ -105,7 +107,7 @@ class CompiledModel(ModelAdapter):
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
-        results = dict(self.model.get_metrics_result())
+        results = dict(autograph.converted(self.model.get_metrics_result)())
         loss_metric = self._loss_metric() or self._own_loss_metric()
         if loss_metric is None:
             results["loss"] = self._means["loss"].result()
@@ -231,7 +233,7 @@ class CompiledModel(ModelAdapter):
 
     def _loss(self, x: Any, y: Any, prediction: Any, sample_weight: Any, training: bool) -> tf.Tensor | None:
         loss = loss_reduction.replica_loss(
-            lambda: self.model.compute_loss(x, y, prediction, sample_weight), self._divides_loss
+            lambda: autograph.converted(self.model.compute_loss)(x, y, prediction, sample_weight), self._divides_loss
         )
         if loss is not None and (self._overrides_loss or y is None):
             self._means["loss"].update_state(loss_reduction.replica_mean(loss), sample_weight=batch_size(x, y))

@@ -7,7 +7,14 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_distribute.trainer_module.errors import ConfigurationError
-from tfx_distribute.trainer_module.keras import attributes, keras_metrics, keras_models, loss_reduction, saved_objects
+from tfx_distribute.trainer_module.keras import (
+    attributes,
+    autograph,
+    keras_metrics,
+    keras_models,
+    loss_reduction,
+    saved_objects,
+)
 from tfx_distribute.trainer_module.keras.model_adapters.adapter import ModelAdapter, batch_size
 from tfx_distribute.trainer_module.user_code.task import Task
 
@@ -38,7 +45,7 @@ class TaskAdapter(ModelAdapter):
 
     @override
     def train_step(self, *batch: Any) -> tf.Tensor:
-        loss = self._task.train_step(*batch)
+        loss = autograph.converted(self._task.train_step)(*batch)
         if loss is None:
             raise ConfigurationError(
                 f"module: train_step of {type(self._task).__name__} returned nothing; return the mean loss of the batch"
@@ -48,13 +55,13 @@ class TaskAdapter(ModelAdapter):
 
     @override
     def eval_step(self, *batch: Any) -> None:
-        loss = self._task.eval_step(*batch)
+        loss = autograph.converted(self._task.eval_step)(*batch)
         if loss is not None:
             self._loss.update_state(loss, sample_weight=batch_size(*batch))
 
     @override
     def metrics(self, evaluated: bool = False) -> dict[str, tf.Tensor]:
-        return keras_metrics.flatten({metric.name: metric.result() for metric in self._all_metrics()})
+        return keras_metrics.flatten({metric.name: autograph.converted(metric.result)() for metric in self._all_metrics()})
 
     @override
     def reset_metrics(self) -> None:

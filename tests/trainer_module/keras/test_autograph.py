@@ -95,12 +95,12 @@ def build_model(context):
     return globals()[context.hparams["kind"]]()
 """
 FIT = """
-from tfx_distribute.trainer_module.loop import autograph
-autograph.exempt_tf_keras()
+from tfx_distribute.trainer_module.keras import autograph
+autograph.exempt_libraries()
 import branches
 import numpy as np
 model = branches.Layers()
-autograph.exempt_tf_keras()  # a second call changes nothing
+autograph.exempt_libraries()  # a second call changes nothing
 data = {"pixels": np.ones((8, 64), "float32")}, np.ones((8, 1), "int64")
 model.fit(*data, epochs=3, verbose=0, validation_data=data)
 assert np.isclose(float(model.optimizer.learning_rate), 0.001)

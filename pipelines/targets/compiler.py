@@ -118,7 +118,8 @@ def compile_with_tfx(
             trains = isinstance(component, TRAINING)
             waits = trains and not _configure_trainer(component, resources, make_launcher, checkpoint_dir, merged)
             is_cached = not _is_pusher(component)
-            if _has_no_files(component) and getattr(component, "data_version", ""):
+            data_version = getattr(component, "data_version", "")
+            if _has_no_files(component) and data_version:
                 _add_code_to_cache_key(component)
             elif _has_no_files(component):
                 is_cached = False

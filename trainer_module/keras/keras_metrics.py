@@ -14,7 +14,6 @@ from tfx_distribute.trainer_module.keras import autograph, keras_models
 Results: TypeAlias = list[tuple[Any, Callable[[], Any]]]
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def flatten(results: Mapping[str, Any]) -> dict[str, Any]:
     """Puts the values of a metric that has a dictionary of them in its place.
 

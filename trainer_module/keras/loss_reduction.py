@@ -63,7 +63,6 @@ def noticing_division() -> Iterator[set[str]]:
 
         return property(read)
 
-    @tf.autograph.experimental.do_not_convert
     def average(*arguments: Any, **keywords: Any) -> tf.Tensor:
         notice(average_loss.__module__)  # whose global_batch_size may be given
         return average_loss(*arguments, **keywords)
@@ -97,7 +96,6 @@ def _computing_loss(is_divided: bool) -> Iterator[None]:
         del _replica.computes_loss, _replica.divisor
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def _times(loss: Any, divisor: int) -> Any:
     return loss * divisor if is_scalar(loss) else loss
 
@@ -150,7 +148,6 @@ def replica_mean(loss: tf.Tensor) -> tf.Tensor:
     return loss * tf.cast(_num_replicas(), loss.dtype)
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def is_scalar(loss: Any) -> bool:
     """Returns True if a loss is one number, and False for one number per example.
 
@@ -160,7 +157,6 @@ def is_scalar(loss: Any) -> bool:
     return shape.rank is None or shape.num_elements() == 1
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code; the import would be converted, too
 def _keras_losses() -> Any:
     keras_3 = tf.keras.Model.__module__.startswith("keras.")
     return importlib.import_module("keras.src.losses.loss" if keras_3 else "tf_keras.src.utils.losses_utils")

@@ -62,7 +62,6 @@ def compute(
     return loss if loss.shape.rank == 0 else tf.reduce_mean(loss), gradients
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def _scale(loss: tf.Tensor, factor: Any) -> tf.Tensor:
     """Multiplies a scalar loss by `factor`; sums any other loss.
 
@@ -115,7 +114,6 @@ def apply(optimizer: Any, gradients: Mapping[int, Any], variables: Sequence[Any]
     return seconds
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def _update_rows_without_xla(optimizer: Any, gradients: Sequence[Any]) -> None:
     """Stops an optimizer from compiling its updates with XLA if a gradient is sparse.
 
@@ -137,7 +135,6 @@ def finalize(optimizer: Any, variables: Sequence[Any]) -> None:
         inner.finalize_variable_values(getattr(inner, "_trainable_variables", variables))
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def _sum_over_replicas(gradients: Sequence[Gradient]) -> list[Gradient]:
     """Sums each gradient over all replicas.
 

@@ -33,7 +33,6 @@ class CallTime:
     wait_for_peers: float | None = None
 
 
-@tf.autograph.experimental.do_not_convert
 def weight_of_measured(num_steps: Any) -> Any:
     """Returns how many steps a measured one stands for, the first of every `SAMPLE`."""
     return num_steps / -(-num_steps // SAMPLE)
@@ -44,14 +43,12 @@ def computes_behind_host() -> bool:
     return any(device.device_type != "CPU" for device in tf.config.list_logical_devices())
 
 
-@tf.autograph.experimental.do_not_convert
 def moment(*values: Any) -> tf.Tensor:
     """Returns the time of day once nested tensors are computed, a float64 scalar."""
     with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)):
         return tf.timestamp()
 
 
-@tf.autograph.experimental.do_not_convert
 def moment_on_all_replicas(values: Any) -> tf.Tensor:
     """Returns the time of day once all replicas of this process have computed values.
 
@@ -61,12 +58,10 @@ def moment_on_all_replicas(values: Any) -> tf.Tensor:
     return tf.distribute.get_replica_context().merge_call(_moment_of_replicas, args=(values,))
 
 
-@tf.autograph.experimental.do_not_convert
 def _moment_of_replicas(strategy: tf.distribute.Strategy, values: Any) -> tf.Tensor:
     return moment([strategy.experimental_local_results(value) for value in values])
 
 
-@tf.autograph.experimental.do_not_convert
 def moment_after_device(values: Any) -> tf.Tensor:
     """Returns the time of day once devices have computed a value of their last step."""
     with tf.device("CPU:0"):
@@ -74,20 +69,17 @@ def moment_after_device(values: Any) -> tf.Tensor:
         return moment([tf.identity(value) for value in values])
 
 
-@tf.autograph.experimental.do_not_convert
 def on_host(compute: Callable[..., tf.Tensor], *values: Any) -> tf.Tensor:
     """Computes times on the host, which then waits for no device to have them."""
     with tf.device("CPU:0"):
         return compute(*values)
 
 
-@tf.autograph.experimental.do_not_convert
 def to_microseconds(seconds: tf.Tensor) -> tf.Tensor:
     """Returns seconds as int32, which has room for half an hour."""
     return on_host(lambda: tf.cast(seconds * 1e6, tf.int32))
 
 
-@tf.autograph.experimental.do_not_convert
 def estimate(microseconds: tf.Tensor, num_steps: tf.Tensor) -> tf.Tensor:
     """Returns the seconds of all steps from those of the measured ones."""
     return on_host(lambda: tf.cast(microseconds, tf.float64) * 1e-6 * weight_of_measured(num_steps))

@@ -115,7 +115,6 @@ class ModelAdapter:
         raise NotImplementedError
 
 
-@tf.autograph.experimental.do_not_convert  # contains no user code
 def _without_values(prediction: Any) -> Any:
     return tf.nest.map_structure(lambda value: tf.type_spec_from_value(value) if tf.is_tensor(value) else value, prediction)
 

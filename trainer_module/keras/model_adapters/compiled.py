@@ -136,7 +136,6 @@ class CompiledModel(ModelAdapter):
         with keras_metrics.recording_results(self.model.metrics, self._metric_results):
             self._trace_step(step, batch)
 
-    @tf.autograph.experimental.do_not_convert  # contains no user code
     def _find_results(self, logs: dict[str, Any], evaluated: bool) -> None:
         for name, value in logs.items():
             for result, read in self._metric_results:
@@ -160,7 +159,6 @@ class CompiledModel(ModelAdapter):
             self._means[name].update_state(values[name], sample_weight=batch_size(*batch))
         return values.get("loss", tf.constant(0.0))
 
-    @tf.autograph.experimental.do_not_convert  # contains no user code
     def _own_loss_metric(self) -> tf.keras.metrics.Metric | None:
         """Returns the mean called "loss" of a model with steps of its own, if any."""
         if not (self.applies_gradients or self._uses_test_step):

@@ -45,7 +45,7 @@ def test_mornings(command, tmp_path, monkeypatch):
             return done.output
 
         morning(code=0)
-        accepted = command("schema", "accept", file, *root)
+        accepted = command("schema", "accept", file, *root, new_process=True)
         assert f"write schema_file: schema.pbtxt under data in {file}" in accepted.output
         schema = file.with_name("schema.pbtxt")
         accepted_schema = schema.read_text()

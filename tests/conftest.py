@@ -41,6 +41,8 @@ collect_ignore = ["gpu"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 EXAMPLES = REPOSITORY / "examples"
+# First words of the commands that import TFX, TFMA or TFDV.
+HEAVY_COMMANDS = (("compare",), ("compile",), ("models", "rollback"), ("report",), ("run",), ("runs", "show"), ("schema",))
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +132,7 @@ def make_command(tmp_path: Path, importers_folder: Path) -> Callable[..., Finish
         words = ["-m", "tfx_distribute.pipelines", *map(str, arguments)]
         with tempfile.TemporaryDirectory(prefix="command-") as temporary, tempfile.TemporaryFile() as output:
             environment = {**os.environ, "TMPDIR": temporary}
-            if new_process or arguments[0] not in ("compare", "compile", "run"):
+            if new_process or not any(arguments[: len(first)] == first for first in HEAVY_COMMANDS):
                 process = subprocess.Popen(
                     [sys.executable, *words], cwd=tmp_path, env=environment, stdout=output, stderr=subprocess.STDOUT
                 )

@@ -25,44 +25,24 @@ def documents(root: Path) -> list[Path]:
     return [*(root / name for name in top), *sorted((root / "docs").glob("*.md"))]
 
 
-def run_examples(root: Path, folder: Path, e2e: bool) -> tuple[list[str], list[str | None]]:
-    """Runs the examples of the Python API in one process, as a reader would.
-
-    Args:
-      root: Root of the repository.
-      folder: Folder to run in.
-      e2e: True runs up to the last example that runs a pipeline; False runs all others.
-
-    Returns:
-      What each example printed, and what the document shows.
-    """
+@pytest.mark.e2e
+def test_examples_print_what_is_shown(request, tmp_path):
+    """Those of the Python API, in one process, as a reader would run them."""
+    root = request.config.rootpath
     found = [match.groups() for match in _EXAMPLE.finditer((root / "docs" / "python-api.md").read_text())]
-    if e2e:
-        last = max(index for index, (slow, _, _) in enumerate(found) if slow)
-        found = found[: last + 1]
-    else:
-        found = [example for example in found if not example[0]]
-    (folder / "examples").symlink_to(root / "examples")
+    (tmp_path / "examples").symlink_to(root / "examples")
     code = [f"{code}\nprint({_SEPARATOR!r})\n" for _, code, _ in found]
-    (folder / "example.py").write_text("\n".join(code))
+    (tmp_path / "example.py").write_text("\n".join(code))
     done = subprocess.run(
-        [sys.executable, "example.py"], cwd=folder, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     printed = [text.strip() for text in done.stdout.split(_SEPARATOR)][:-1]
-    return printed, [shown for _, _, shown in found]
-
-
-def test_examples_print_what_is_shown(request, tmp_path):
-    printed, shown = run_examples(request.config.rootpath, tmp_path, e2e=False)
-    assert len(printed) > 5
-    assert printed == [text or "" for text in shown]
-
-
-@pytest.mark.e2e
-def test_the_example_that_runs_a_pipeline(request, tmp_path):
-    printed, _ = run_examples(request.config.rootpath, tmp_path, e2e=True)
-    metric, trained, pushed = printed[-1].splitlines()[-3:]
+    pairs = [(text, shown or "") for text, (runs, _, shown) in zip(printed, found, strict=True) if not runs]
+    assert len(pairs) > 5
+    assert [text for text, _ in pairs] == [shown for _, shown in pairs]
+    (of_run,) = [text for text, (runs, _, _) in zip(printed, found, strict=True) if runs]
+    metric, trained, pushed = of_run.splitlines()[-3:]
     assert metric == "SparseCategoricalAccuracy True ()"
     assert trained == "2 True"
     assert (Path(pushed) / "saved_model.pb").is_file()

@@ -27,8 +27,8 @@ def nodes(output: str) -> dict[str, bool]:
 def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, tmp_path):
     pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
 
-    # New processes, as a user's: with other hash seeds, so that the cache of the third
-    # shows that nothing depends on them.
+    # A new process, as a user's. Its hash seed is not that of forks, so that the cache
+    # of the third run shows that nothing depends on it.
     workers = ("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
     first = command("run", pipeline, *workers, new_process=True)
     assert first.code == 0, first.output
@@ -52,7 +52,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
 
     # The report has the curves of both processes, and all numbers without a script.
     run_id = log.parent.name
-    made = command("report", run_id, "-o", tmp_path / "report.html")
+    made = command("report", run_id, "-o", tmp_path / "report.html", new_process=True)
     assert (made.code, made.output.splitlines()[-1]) == (0, f"{tmp_path}/report.html")
     assert "missing:" not in made.output
     page = (tmp_path / "report.html").read_text()
@@ -67,7 +67,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
 
     # Back to the first: all results are those from the cache, and its model is served
     # again. Then nothing changes.
-    third = command("run", pipeline, *workers, new_process=True)
+    third = command("run", pipeline, *workers)
     assert third.code == 0, third.output
     assert nodes(third.output) == {**dict.fromkeys((*BEFORE_TRAINING, *AFTER), True), "Pusher": False}
     assert f"SparseCategoricalAccuracy      {accuracy:<10.6g}" in third.output

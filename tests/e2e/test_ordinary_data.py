@@ -19,7 +19,7 @@ data: {csv: data, require: [verdict, text]}
 transform: {}
 trainer:
   label: liked
-  parameters: {strategy: multi_worker_mirrored, num_workers: 2, per_replica_batch_size: 8, epochs: 6}
+  parameters: {strategy: one_device, per_replica_batch_size: 16, epochs: 6}
 evaluate:
   metrics:
     BinaryAccuracy: {lower_bound: 0.8}

@@ -35,10 +35,10 @@ def test_penguin_in_a_declarative_pipeline(command, tmp_path):
 
 def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
     """Only the Trainer is replaced: LocalDagRunner and other components are TFX's."""
-    import tfx.examples.mnist
     from tfx.components.example_gen.import_example_gen.component import ImportExampleGen
     from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
     from tfx.components.transform.component import Transform
+    from tfx.examples.mnist import mnist_utils_native_keras
     from tfx.orchestration import metadata, pipeline
     from tfx.orchestration.local import local_dag_runner
     from tfx.proto import trainer_pb2
@@ -46,18 +46,17 @@ def test_mnist_with_our_trainer_in_a_stock_pipeline(tmp_path):
     from tfx_distribute.components import Trainer
 
     write_mnist(tmp_path / "data")
-    module_file = str(Path(tfx.examples.mnist.__file__).with_name("mnist_utils_native_keras.py"))
     example_gen = ImportExampleGen(input_base=str(tmp_path / "data"))
     (tmp_path / "schema.pbtxt").write_text(make_schema(image_floats=("FLOAT", 784), image_class=("INT", 1)))
     schema = ImportSchemaGen(schema_file=str(tmp_path / "schema.pbtxt"))
     transform = Transform(
         examples=example_gen.outputs["examples"],
         schema=schema.outputs["schema"],
-        module_file=module_file,
+        preprocessing_fn=f"{mnist_utils_native_keras.__name__}.preprocessing_fn",  # a module_file would become a wheel
         disable_statistics=True,
     )
     trainer = Trainer(
-        module_file=module_file,
+        module_file=mnist_utils_native_keras.__file__,
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema.outputs["schema"],

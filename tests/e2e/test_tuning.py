@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import example_project
@@ -49,19 +47,14 @@ def states_of(root: Path) -> list[Path]:
     return [Path(folder, name) for folder, _, names in walk for name in names]
 
 
-def test_killed_search_continues_its_trial(command, root, tmp_path):
+def test_killed_search_continues_its_trial(command, forked, root, tmp_path):
     """Kills the command in the middle of the second trial, and gives it again."""
     file = write_pipeline(tmp_path, max_trials=3, epochs=15)
     arguments = ["--root", root, "-p", "epochs=2", "-p", "save_checkpoints_steps=50"]  # however fast the machine is
     log = tmp_path / "killed.log"
     with log.open("wb") as output:
-        run = subprocess.Popen(
-            [sys.executable, "-m", "tfx_distribute.pipelines", "run", file, *arguments],
-            cwd=tmp_path,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
-        )
+        words = ["-m", "tfx_distribute.pipelines", "run", file, *arguments]
+        run = forked.start(words, {**os.environ, "TMPDIR": str(tmp_path)}, tmp_path, output)
     try:
         wait_until(lambda: any(path.match("trial-1/state/*/state.json") for path in states_of(root)), 240)
     finally:

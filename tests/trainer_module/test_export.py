@@ -8,6 +8,7 @@ import tensorflow as tf
 from beam_arguments import IN_MEMORY
 from tf_examples import make_example, make_schema, write_examples
 
+from tfx_distribute.trainer_module import asking
 from tfx_distribute.trainer_module.errors import TrainingError
 from tfx_distribute.trainer_module.job.training_job import Distribution, Split, TrainingData, TrainingOptions, UserModule
 
@@ -124,11 +125,15 @@ def test_export_answers_raw_examples_as_the_model_does(
     if keras_version == 3:
         cluster.server = request.getfixturevalue("keras_3_server")
     predicted, inputs = tmp_path / "predicted.npy", ["angles", "scaled"] if with_transform else ["angles"]
+    sent = {"angles": ANGLES, "distance": DISTANCES} if with_transform else {"angles": ANGLES}
+    whole = serialized(**sent, kind=KINDS, color=KINDS)
+    write_examples(tmp_path / "whole", whole)
     cluster.train(
         Distribution("one_device", accelerator_type="cpu"),
         TrainingOptions(3, train_steps=1, precision=precision, keras_version=keras_version),
         module=UserModule("half.build_model", (str(tmp_path),)),
         data=transformed if with_transform else raw,
+        raw_examples=(str(tmp_path / "whole"),),
         hparams={
             "file": str(predicted),
             "inputs": inputs,
@@ -137,14 +142,14 @@ def test_export_answers_raw_examples_as_the_model_does(
         },
     )
 
+    assert (cluster.model / asking.WARMUP_FILE).is_file(), "it was asked"
     signatures = tf.saved_model.load(str(cluster.model)).signatures
-    request = {"angles": ANGLES, "distance": DISTANCES} if with_transform else {"angles": ANGLES}
-    served = signatures["serving_default"](examples=tf.constant(serialized(**request)))["outputs"]
+    served = signatures["serving_default"](examples=tf.constant(serialized(**sent)))["outputs"]
     assert served.dtype == tf.float32
     tolerance = TOLERANCES[precision]
     np.testing.assert_allclose(served.numpy(), np.load(predicted), rtol=tolerance, atol=tolerance)
     if with_transform:
-        features = signatures["transform_features"](examples=tf.constant(serialized(**request, kind=KINDS, color=KINDS)))
+        features = signatures["transform_features"](examples=tf.constant(whole))
         assert set(features) == {"angles", "scaled", "label", "color_id"}
         np.testing.assert_array_equal(features["label"].numpy(), LABELS)
         np.testing.assert_allclose(features["scaled"].numpy(), DISTANCES / 100_000, rtol=1e-6)

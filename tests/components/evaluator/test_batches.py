@@ -233,11 +233,21 @@ KINDS = {
 }
 
 
-def test_metrics_and_slices_are_those_of_tfma(tmp_path):
-    outputs = list(KINDS)
-    specs = [{"metrics": metrics, "output_names": [kind]} for kind, metrics in KINDS.items()]
-    config = make_config(specs, **keys("label", outputs), **keys("example_weight", outputs[::2]))  # the others without
+@pytest.mark.parametrize("outputs", [[*KINDS][:-1], ["texts", "dense"]], ids=["numbers", "texts"])
+def test_metrics_are_those_of_tfma(tmp_path, outputs):
+    """With labels that are texts, all metrics get single examples."""
+    specs = [{"metrics": KINDS[kind], "output_names": [kind]} for kind in outputs]
+    labels, weights = keys("label", outputs), keys("example_weight", outputs[::2])  # the others without
+    config = make_config(specs, [{"feature_values": {"a": "2"}}], **labels, **weights)
     result = compare(tmp_path, config, make_batches(outputs))
+    assert {key for key, _ in result["metrics"]} == {key for key, _ in result["plots"]}
+    assert len({key for key, _ in result["metrics"]}) == 2
+
+
+def test_slices_are_those_of_tfma(tmp_path):
+    metrics = ["ExampleCount", "WeightedExampleCount", "BinaryAccuracy", "CalibrationPlot"]
+    config = make_config([{"metrics": metrics}], example_weight_key="weight")
+    result = compare(tmp_path, config, make_batches(["binary"]))
     assert result["plots"]
     features = re.findall(r'column: "(\w+)"', " ".join(key for key, _ in result["metrics"]))
     assert set(features) == {"a", "b", "several"}

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 
@@ -107,19 +105,14 @@ def test_processes_whose_peers_have_no_machine_leave_when_nobody_follows(cluster
 
 
 @pytest.mark.e2e
-def test_a_training_that_has_failed_for_good_is_not_begun_again(cluster, tmp_path):
+def test_a_training_that_has_failed_for_good_is_not_begun_again(cluster, forked_trainings, tmp_path):
     """Vertex AI restarts a process and its peers, whatever its exit code."""
     (tmp_path / "job.json").write_text(cluster.job.to_json())
     error_file = str(tmp_path / "error.json")
     Failure("hidden_units: is missing", expected=True).write(error_file)
-    done = subprocess.run(
-        [sys.executable, "-m", "tfx_distribute.trainer_module", "--job", str(tmp_path / "job.json")],
-        env={**os.environ, "TFX_DISTRIBUTE_ERROR": error_file},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == exit_codes.FAILED
-    assert "this training has failed already: hidden_units: is missing" in done.stderr
+    words = ["-m", "tfx_distribute.trainer_module", "--job", tmp_path / "job.json"]
+    with (tmp_path / "log").open("wb") as log:
+        process = forked_trainings.start(words, {**os.environ, "TFX_DISTRIBUTE_ERROR": error_file}, tmp_path, log)
+        assert process.wait(120) == exit_codes.FAILED
+    assert "this training has failed already: hidden_units: is missing" in (tmp_path / "log").read_text()
     assert json.loads((tmp_path / "error.json").read_text())["message"] == "hidden_units: is missing", "the first one stays"

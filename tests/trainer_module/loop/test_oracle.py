@@ -67,6 +67,7 @@ CELLS = {
         "default": ["adamw", "global_clipnorm", "layers_in_lists", "two_outputs", "use_ema"],
         "mirrored": [
             "accumulated",
+            "batch_norm",
             "decoded_text",
             "dense",
             "embedding_ragged",
@@ -79,8 +80,7 @@ CELLS = {
             "step_weights",
             "sum_loss",
         ],
-        "multi_worker_mirrored": ["batch_norm"],
-        "served": ["embedding_ragged", "mixed_float16"],
+        "served": ["embedding_ragged"],
     },
 }
 # The saved state of these differs from that of the others: slots of optimizers, random

@@ -67,7 +67,6 @@ CELLS = {
         "default": ["adamw", "global_clipnorm", "layers_in_lists", "two_outputs", "use_ema"],
         "mirrored": [
             "accumulated",
-            "batch_norm",
             "decoded_text",
             "dense",
             "embedding_ragged",
@@ -80,6 +79,7 @@ CELLS = {
             "step_weights",
             "sum_loss",
         ],
+        "multi_worker_mirrored": ["batch_norm"],
         "served": ["embedding_ragged"],
     },
 }

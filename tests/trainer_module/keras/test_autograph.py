@@ -1,6 +1,7 @@
-"""Checks that AutoGraph converts tensor branches in the user's Keras 2 code.
+"""Checks that AutoGraph converts tensor branches in the user's code.
 
-It does under a stock `fit`, too.
+In Keras 2, it does under a stock `fit`, too. Keras 3 itself leaves code alone that it
+calls, but the loop calls these methods.
 """
 
 import os
@@ -87,6 +88,18 @@ class Trains(Network):
         results = super().test_step(data)
         return {**results, "loss": branch(results["loss"])}
 
+class TrainsInKeras3(tf.keras.Sequential):
+    def __init__(self):
+        super().__init__([tf.keras.Input([64], name="pixels"), tf.keras.layers.Dense(10, activation="softmax")])
+        self.compile("adam", "sparse_categorical_crossentropy")
+
+    def call(self, features, *arguments, **named):
+        return super().call(features["pixels"], *arguments, **named)
+
+    def train_step(self, data):
+        results = super().train_step(data)
+        return {**results, "loss": branch(results["loss"])}
+
 class Layers(Network):
     def more_steps(self):  # the layer of Keras's own has such an `if`, too
         return [Layer(), tf.keras.layers.SpectralNormalization(tf.keras.layers.Dense(8))]
@@ -119,11 +132,11 @@ def test_fit_of_a_run_fn_takes_tensor_branches(forked_trainings, module):
     assert process.wait(280) == 0, (module / "log").read_text()[-4000:]
 
 
-@pytest.mark.parametrize("kind", ["ComputesLoss", "Trains"])
-def test_the_loop_takes_tensor_branches(cluster, module, kind):
+@pytest.mark.parametrize(("kind", "keras_version"), [("ComputesLoss", 2), ("Trains", 2), ("TrainsInKeras3", 3)])
+def test_the_loop_takes_tensor_branches(cluster, module, kind, keras_version):
     result = cluster.train(
         Distribution("mirrored", accelerator_type="cpu", accelerator_count=2),
-        TrainingOptions(16, train_steps=3),
+        TrainingOptions(16, train_steps=3, keras_version=keras_version),
         module=UserModule("branches.build_model", (str(module),)),
         hparams={"kind": kind},
     )

@@ -25,6 +25,17 @@ from tfx_distribute.trainer_module.job.training_job import Distribution, Trainin
 BY_MACHINE = "decided by the machine"
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes numbers, such as exit codes, on one line."""
+
+    def represent_list(self, data: Any) -> yaml.SequenceNode:
+        has_numbers = bool(data) and all(isinstance(value, int) for value in data)
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=has_numbers)
+
+
+_Dumper.add_representer(list, _Dumper.represent_list)
+
+
 @dataclass(frozen=True)
 class RolePlan:
     """The training processes of one role, which differ only in their index.
@@ -252,7 +263,7 @@ def as_text(plan: RunPlan) -> str:
     if plan.warnings:
         lines += ["", *(f"warning: {warning}" for warning in plan.warnings)]
     if plan.launches:
-        lines += ["", "They run as:", yaml.safe_dump(plan.launches, sort_keys=False).rstrip()]
+        lines += ["", "They run as:", yaml.dump(plan.launches, Dumper=_Dumper, sort_keys=False).rstrip()]
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """Evaluates a model with TFX's executor and corrects its verdict; see `thresholds`."""
 
 import contextlib
+import logging as python_logging
 import os
 from typing import Any
 
@@ -15,7 +16,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, json_utils, path_utils, proto_utils
 
-from tfx_distribute.components.evaluator import baseline, batches, extractors, report
+from tfx_distribute.components.evaluator import baseline, batches, extractors, one_class, report
 from tfx_distribute.components.report import thresholds
 from tfx_distribute.components.report.data import UNUSABLE_BASELINE
 from tfx_distribute.trainer_module import asking
@@ -24,6 +25,7 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 Artifacts = dict[str, list[types.Artifact]]
 _MAX_EXAMPLES = 64  # enough to see each feature
 REPORT = "report"
+_logger = python_logging.getLogger(__name__)  # `tfx-distribute run` shows its warnings
 
 
 class Executor(executor.Executor):
@@ -34,6 +36,9 @@ class Executor(executor.Executor):
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
+        for model in input_dict.get(standard_component_specs.MODEL_KEY, ()):
+            for warning in one_class.find_warnings(_read_config(exec_properties), _find_saved_model(model)):
+                _logger.warning(warning)
         exec_properties_of_tfx, computing = _prepare(exec_properties)
         # For each batch, TensorFlow formats an error message that is never shown, with
         # all values of the batch unless NumPy shortens them.

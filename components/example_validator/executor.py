@@ -17,7 +17,7 @@ from tfx_distribute.components.example_validator import rules as rules_lib
 from tfx_distribute.components.report.features import ANOMALIES_FILE, STATISTICS_FILE, list_statistics
 from tfx_distribute.trainer_module.errors import ConfigurationError
 
-_OF_SCHEMA = "write what is new into the schema with `tfx-distribute schema accept`, or "
+_OF_SCHEMA = "write what is new into the schema with `tfx-distribute schema accept`"
 _ONE_RUN = "let one run pass with -p stop_on_anomalies=false; later runs are compared with its data"
 _REQUIRE = (
     "leave out examples without a value with data.require (-p stop_on_anomalies=false does not help against gaps: "
@@ -74,7 +74,9 @@ class Executor(executor.Executor):
             # TFX removes the output of a node that fails.
             io_utils.copy_dir(output.uri, rules_lib.stopped_folder(output.uri))
             message = "\n  ".join(["the data were rejected, and the run stopped before training:", *lines])
-            advice = f"{_OF_SCHEMA if kinds - rules_lib.COMPARED else ''}{_REQUIRE if kinds & rules_lib.GAPS else _ONE_RUN}"
+            joins = "and" if kinds & rules_lib.COMPARED else "or"  # a schema says nothing of changes between data
+            of_schema = f"{_OF_SCHEMA}, {joins} " if kinds - rules_lib.COMPARED else ""
+            advice = f"{of_schema}{_REQUIRE if kinds & rules_lib.GAPS else _ONE_RUN}"
             result.execution_result.code = rules_lib.STOPPED
             result.execution_result.result_message = f"{message}\nIf the data are right, {advice}"
             return result

@@ -15,6 +15,8 @@ MAX_ROWS = 100_000  # to read
 MAX_CLASSES = 20  # of a label of integers; with more, it is a quantity
 MIN_WORDS = 3  # of the average text that is read word by word
 
+# A day with or without a time, year first or last.
+_MOMENT = re.compile(r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3\d{4})([T ]+\d\d?:\d\d.*)?")
 _ID = re.compile(r"(.*[\W_])?(id|Id|ID)|.*[a-z](Id|ID)")
 
 
@@ -25,7 +27,7 @@ class Column:
     Attributes:
       values: A value for each row: an int, a float, a str, or bytes that are not text;
         a tuple where a row has several, None where it has none.
-      is_moment: True if the integers stand for moments.
+      is_moment: True if the values stand for moments.
     """
 
     name: str
@@ -55,7 +57,13 @@ def _read_csv(files: Sequence[str]) -> list[Column]:
         with open_file(file) as stream:
             numbered = itertools.islice(csv_rows.read(stream, file)[1], MAX_ROWS - len(rows))
             rows += [cells for _, cells in numbered]
-    return [Column(name, _parse(cells)) for name, cells in zip(names, zip(*rows, strict=True), strict=True)]
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return [Column(name, _parse(cells), _are_moments(cells)) for name, cells in columns]
+
+
+def _are_moments(cells: Sequence[str]) -> bool:
+    present = [cell.strip() for cell in cells if cell]
+    return bool(present) and all(map(_MOMENT.fullmatch, present))
 
 
 def _parse(cells: Sequence[str]) -> list[Any]:

@@ -391,14 +391,15 @@ def make_metrics_specs(metrics: Mapping[str, Metric], outputs: Sequence[str] = (
 
 
 def _make_binarization(name: str, metric: Metric) -> tfma.BinarizationOptions | None:
-    """Returns the class or top k of a metric with a threshold; None for others.
+    """Returns the class or top k of a plot or a metric with a threshold; else None.
 
     As arguments of the metric, TFMA would report it under its class or top k, and look
-    for its threshold elsewhere.
+    for its threshold elsewhere. A plot does not take them.
     """
-    is_plain = (metric.class_name or name).startswith(("SetMatch", "COCO"))  # reported like metrics without class or top k
+    class_name = metric.class_name or name
+    is_plain = class_name.startswith(("SetMatch", "COCO"))  # reported like metrics without class or top k
     class_id, top_k = metric.config.get("class_id"), metric.config.get("top_k")
-    if not metric.has_threshold or is_plain or class_id is top_k is None:
+    if not (metric.has_threshold or class_name.endswith("Plot")) or is_plain or class_id is top_k is None:
         return None
     if class_id is not None:
         return tfma.BinarizationOptions(class_ids={"values": [class_id]})

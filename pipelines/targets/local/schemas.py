@@ -21,7 +21,7 @@ def read(run: Run) -> str:
     path = Path(artifact.uri, _FILE) if artifact else None
     if path is None or not path.is_file():
         raise ConfigurationError(f"RUN: {run.id} has no schema: it ended before, or its files were deleted; write another")
-    return path.read_text(encoding="utf-8")
+    return _to_text(text_format.Parse(path.read_text(encoding="utf-8"), schema_pb2.Schema()))
 
 
 def propose(run: Run, curated: str | None) -> str:
@@ -38,7 +38,11 @@ def propose(run: Run, curated: str | None) -> str:
         schema = text_format.Parse(read(run) if curated is None else curated, schema_pb2.Schema())
     except text_format.ParseError as error:
         raise ConfigurationError(f"data.schema_file: is not a schema in protobuf's text format: {error}") from error
-    return str(text_format.MessageToString(_update(schema, [split for _, split in statistics])))
+    return _to_text(_update(schema, [split for _, split in statistics]))
+
+
+def _to_text(schema: schema_pb2.Schema) -> str:
+    return str(text_format.MessageToString(schema, as_utf8=True))
 
 
 def _update(schema: schema_pb2.Schema, statistics: Sequence[Any]) -> schema_pb2.Schema:

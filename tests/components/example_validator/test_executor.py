@@ -121,6 +121,9 @@ def test_skew_between_train_and_eval(validate):
     result, _ = validate(ValidationRules(skew={"city": 0.2}), train=LATER, eval=GOOD)
     assert "city (train): The Linfty distance between training and serving is 0.25 " in result.result_message
     assert "schema accept" not in result.result_message, "which would not help"
+    new = {**LATER, "city": [*LATER["city"][:-1], "paris"]}
+    result, _ = validate(ValidationRules({"city": FAIL}, skew={"city": 0.2}), train=new, eval=GOOD)
+    assert "with `tfx-distribute schema accept`, and let one run pass with" in result.result_message
     result, _ = validate(ValidationRules({"*": WARN}, skew={"city": 0.2}), train=LATER, eval=GOOD)
     assert result.code == STOPPED, "thresholds count in any case"
 

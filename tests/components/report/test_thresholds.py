@@ -331,6 +331,7 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
         name: Metric(lower_bound=value - 0.01 if ok else value + 0.01, config=arguments)
         for name, (arguments, value, ok) in cases.items()
     }
+    metrics["ConfusionMatrixPlot"] = Metric(config={"class_id": 1})
     eval_config = tfma.EvalConfig(
         model_specs=[tfma.ModelSpec(label_key="y", prediction_key="p")],
         slicing_specs=[tfma.SlicingSpec()],
@@ -342,7 +343,9 @@ def test_thresholds_on_one_class_and_on_the_top_k(tmp_path):
         eval_config, tfma.load_metrics(folder), tfma.load_validation_result(folder), has_baseline=False
     )
     assert messages(validation) == {""}
-    found = {result.name: result for result in results.match_metrics(report_evaluation.read(folder), metrics)}
+    evaluation = report_evaluation.read(folder)
+    assert evaluation.confusion == (("negative", "positive"), ((2.0, 0.0), (1.0, 1.0)))
+    found = {result.name: result for result in results.match_metrics(evaluation, metrics) if result.name in cases}
     assert {name: result.value for name, result in found.items()} == pytest.approx(
         {name: value for name, (_, value, _) in cases.items()}
     )

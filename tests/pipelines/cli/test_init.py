@@ -103,12 +103,14 @@ def test_kinds_of_columns(column, constant, label):
         (["a"] * 8, "every row has the same value"),
         ([5, 6, 7, 8, 12, 11, 10, 9], "it numbers the rows"),
         ([f"ticket-{number}" for number in range(8)], "nearly every row has a text of its own"),
+        ([f"2026-11-{1 + number % 2:02}" for number in range(8)], "it holds moments"),
+        ([None, *(f"{number}/11/2026 17:{number:02}" for number in range(7))], "it holds moments"),
     ],
 )
 def test_columns_that_are_left_out_are_named(column, reason):
     write_csv({"x": column, "other": NUMBERS, "y": TEXTS})
     output = init("mine", "--from", "data.csv", "--label", "y")
-    assert f"left out    x: {reason}\n" in output
+    assert f"left out    x: {reason}" in output
     assert constants_of()["NUMBERS"] == ["other"]
 
 
@@ -132,8 +134,18 @@ def test_text_label():
     assert "predicts    y: one of 2 classes, from 8 rows\n" in init("mine", "--from", "data.csv", "--label", "y")
     spec = check_written()
     assert spec.trainer.label == {"probabilities": "label"}
-    assert spec.evaluate.metrics["SparseCategoricalAccuracy"].lower_bound == 0.62
-    assert 'better than always answering "no"' in Path("mine/pipeline.yaml").read_text()
+    auc = spec.evaluate.metrics["AUC"]
+    assert (auc.config, auc.lower_bound) == ({"class_id": 1}, 0.5)
+    text = Path("mine/pipeline.yaml").read_text()
+    assert 'without class_id; 1 is "yes".' in text
+    assert 'SparseCategoricalAccuracy: {}   # always answering "no": 0.62' in text
+
+
+def test_text_label_of_three_classes():
+    write_csv({"x": NUMBERS, "y": ["a", "b", "c", "a", "a", "b", "c", "a"]})
+    init("mine", "--from", "data.csv", "--label", "y")
+    assert check_written().evaluate.metrics["SparseCategoricalAccuracy"].lower_bound == 0.5
+    assert 'better than always answering "a"' in Path("mine/pipeline.yaml").read_text()
 
 
 @pytest.mark.parametrize(("label", "kind"), [([1, 5] * 20, "one of 2 classes"), (range(40), "a number")])

@@ -35,7 +35,9 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     if name == "mirrored":
         return tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    return tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"], "CPU:0")
+    if name == "central_storage":
+        return tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"], "CPU:0")
+    raise ValueError(f"strategy: {name!r} has no strategy of TensorFlow here; write one")
 
 
 def make_dataset(pattern: str, batch: int) -> tf.data.Dataset:

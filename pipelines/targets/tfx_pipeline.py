@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.metrics import metric_specs, metric_types
+from tensorflow_model_analysis.proto import config_pb2
 from tfx import types
 from tfx.components.example_gen.custom_executors import avro_executor, parquet_executor
 from tfx.components.schema_gen.component import SchemaGen
@@ -390,7 +391,7 @@ def make_metrics_specs(metrics: Mapping[str, Metric], outputs: Sequence[str] = (
     return [specs[key] for key in sorted(specs, key=lambda key: bool(key[0]))]
 
 
-def _make_binarization(name: str, metric: Metric) -> tfma.BinarizationOptions | None:
+def _make_binarization(name: str, metric: Metric) -> config_pb2.BinarizationOptions | None:
     """Returns the class or top k of a plot or a metric with a threshold; else None.
 
     As arguments of the metric, TFMA would report it under its class or top k, and look
@@ -402,8 +403,8 @@ def _make_binarization(name: str, metric: Metric) -> tfma.BinarizationOptions | 
     if not (metric.has_threshold or class_name.endswith("Plot")) or is_plain or class_id is top_k is None:
         return None
     if class_id is not None:
-        return tfma.BinarizationOptions(class_ids={"values": [class_id]})
-    return tfma.BinarizationOptions(top_k_list={"values": [top_k]})
+        return config_pb2.BinarizationOptions(class_ids={"values": [class_id]})
+    return config_pb2.BinarizationOptions(top_k_list={"values": [top_k]})
 
 
 def _make_metric_config(name: str, metric: Metric, without: Sequence[str]) -> tfma.MetricConfig:

@@ -24,7 +24,8 @@ def processes(importers_folder):
 @pytest.fixture
 def run(processes, tmp_path):
     def run(*arguments: str | Path, **environment: str) -> tuple[int, str]:
-        variables = {"PATH": os.environ["PATH"], **environment}
+        # Without a locale, a new Python may add LC_CTYPE.
+        variables = {"PATH": os.environ["PATH"], "LC_CTYPE": "C.UTF-8", **environment}
         with (tmp_path / "output").open("wb") as output:
             code = processes.start(arguments, variables, tmp_path, output).wait(60)
         forked = code, (tmp_path / "output").read_text()

@@ -10,7 +10,8 @@ from forked import TENSORFLOW, ForkedProcesses
 
 PRINT = """
 import os, sys, tempfile
-environment = sorted(pair for pair in os.environ.items() if not pair[0].startswith(("KMP", "TF2", "TF_USE", "TPU")))
+of_tensorflow = ("ENABLE_RUNTIME", "HDF5", "KMP", "TF2", "TF_USE", "TPU")
+environment = sorted(pair for pair in os.environ.items() if not pair[0].startswith(of_tensorflow))
 print(sys.argv, sys.path, os.getcwd(), environment, tempfile.gettempdir(), sys.stdin.read(), __name__)
 print("error", file=sys.stderr)
 """
@@ -24,8 +25,7 @@ def processes(importers_folder):
 @pytest.fixture
 def run(processes, tmp_path):
     def run(*arguments: str | Path, **environment: str) -> tuple[int, str]:
-        # Without a locale, a new Python may add LC_CTYPE.
-        variables = {"PATH": os.environ["PATH"], "LC_CTYPE": "C.UTF-8", **environment}
+        variables = {"PATH": os.environ["PATH"], **environment}
         with (tmp_path / "output").open("wb") as output:
             code = processes.start(arguments, variables, tmp_path, output).wait(60)
         forked = code, (tmp_path / "output").read_text()

@@ -263,7 +263,6 @@ class LocalLauncher(Launcher[Any]):
         return failures[0][1] if failures else None
 
     def _end(self) -> None:
-        """Ends what still runs: first with SIGTERM, then with SIGKILL."""
         self._signal(self._all, signal.SIGTERM, timeouts.TERM_SECONDS)
         self._kill()
 
@@ -308,7 +307,6 @@ class LocalLauncher(Launcher[Any]):
                 tell(CHIEF_TASK, replace(chief.progress, activity=line))
 
     def _wait(self) -> None:
-        """Waits a moment for the end of a process."""
         running = {process.end: process for process in self._all if process.end and process.status is None}
         ended, _ = futures.wait(running, timeouts.POLL_SECONDS, futures.FIRST_COMPLETED)
         self.settings.server.check()

@@ -59,7 +59,7 @@ class Executor(base_executor.BaseExecutor):
             job = job_builder.describe_job(inputs, Outputs("", "", ""), exec_properties, parameters, place.folder)
             identity = {
                 **run_identity.fingerprint_inputs(job, place.staged, exec_properties.get("module_fingerprint")),
-                "tune": run_identity.fingerprint_of(search.model_dump(exclude={*search_lib.RESULT_NEUTRAL})),
+                "tune": run_identity.fingerprint_of(search.decisive_settings()),
             }
             root = os.path.join(job_builder.checkpoint_root(exec_properties, best.uri), _SEARCHES)
             folder = run_identity.ensure_checkpoint_dir(root, identity, SEARCH_FILE, noun="search")

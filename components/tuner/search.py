@@ -86,6 +86,10 @@ class Search(SpecModel):
         implied: Direction = "min" if name.endswith("loss") else "max" if name.endswith(("accuracy", "auc")) else ""
         return self.direction or implied
 
+    def decisive_settings(self) -> dict[str, Any]:
+        """Returns what affects which trials are made, for a fingerprint."""
+        return self.model_dump(exclude=set(RESULT_NEUTRAL))
+
 
 def trial_options(search: Search, options: TrainingOptions) -> TrainingOptions:
     """Returns the training options of a trial: the Trainer's, and a length of its own.

@@ -244,7 +244,6 @@ class JobClient:
 
 
 def _send(request: Callable[..., Any], may_pass: Callable[[Exception], bool], **arguments: Any) -> Any:
-    """Sends a request, repeatedly while the API server does not answer."""
     arguments["_request_timeout"] = timeouts.REQUEST_SECONDS
     return retry.call_with_retries(lambda: request(**arguments), "the Kubernetes API server", may_pass)
 

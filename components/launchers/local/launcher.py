@@ -271,7 +271,6 @@ class LocalLauncher(Launcher[Any]):
         self._signal(self._all, signal.SIGKILL, timeouts.TERM_SECONDS)
 
     def _signal(self, processes: list[Process], number: int, timeout: float) -> None:
-        """Sends a signal to processes, and waits for their end until time is up."""
         deadline = time.monotonic() + timeout
         try:
             for process in processes:

@@ -98,7 +98,6 @@ class ForkClient:
                 self._process.wait(timeout=10)
 
     def _send(self, request: dict[str, Any]) -> None:
-        """Writes a request to the server."""
         with contextlib.suppress(BrokenPipeError):  # the server has ended
             self._requests.write(json.dumps(request).encode() + b"\n")
             self._requests.flush()

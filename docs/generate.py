@@ -58,7 +58,7 @@ def reference(groups: Groups) -> str:
 
 
 def model_stub(groups: Groups) -> str:
-    """Returns the stub of `pipelines.spec.parameters`."""
+    """Returns the stub with `Parameters` of `pipelines.spec.pipeline`."""
     lines = [
         f"# {_NOTICE}",
         "from tfx_distribute.pipelines.spec.parameter_model import ParameterModel",

@@ -128,9 +128,15 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any]) -> RunPla
     devices = strategy_table.devices_per_process(distribution)
     if devices is None and distribution.strategy != "tpu":
         devices = target.count_devices()
-    replicas = replicas_in_step(distribution, devices)
+    if distribution.strategy == "model_parallel" and distribution.mesh:
+        replicas: int | None = layout_rules.parse_mesh(distribution.mesh)[0]
+    else:  # a worker of parameter servers does not wait for others, and so counts alone
+        replicas = devices and devices * strategy_table.readers(distribution)
     replica_batch = parameters.per_replica_batch_size * parameters.gradient_accumulation_steps
     batch = replicas and replicas * replica_batch
+    factor, scaling = None, parameters.learning_rate_scaling
+    if replicas is not None or scaling == "none":
+        factor = strategy_table.learning_rate_factor(scaling, (replicas or 1) * parameters.gradient_accumulation_steps)
     # A run_fn reads its data, and decides on its batch, by itself.
     is_run_fn = module.train == "run_fn"
     data = None if is_run_fn else _data(spec.shards.num_shards, strategy_table.reading_processes(distribution))
@@ -149,7 +155,7 @@ def make_plan(spec: PipelineSpec, module: Module, target: Target[Any]) -> RunPla
         per_replica_batch_size=parameters.per_replica_batch_size,
         gradient_accumulation_steps=parameters.gradient_accumulation_steps,
         global_batch_size=None if is_run_fn else batch,
-        learning_rate_factor=_learning_rate_factor(parameters.training_options, replicas),
+        learning_rate_factor=factor,
         data=data,
         steps_per_epoch=parameters.steps_per_epoch or None,
         train_steps=parameters.train_steps or None,
@@ -164,24 +170,6 @@ def _plan_search(search: Search, options: TrainingOptions) -> Search:
     options = trial_options(search, options)
     changes = {"direction": search.goal, "epochs": options.epochs, "train_steps": options.train_steps}
     return search.model_copy(update=changes)
-
-
-def replicas_in_step(distribution: Distribution, devices: int | None) -> int | None:
-    """Returns the number of replicas that train in step; None if the machine decides.
-
-    A worker of parameter servers does not wait for others, and so counts alone.
-    """
-    if distribution.strategy == "model_parallel" and distribution.mesh:
-        return layout_rules.parse_mesh(distribution.mesh)[0]
-    return devices and devices * strategy_table.readers(distribution)
-
-
-def _learning_rate_factor(options: TrainingOptions, replicas: int | None) -> float | None:
-    """Returns the factor of the learning rate; None if the machine decides."""
-    scaling = options.learning_rate_scaling
-    if replicas is None and scaling != "none":
-        return None
-    return strategy_table.learning_rate_factor(scaling, (replicas or 1) * options.gradient_accumulation_steps)
 
 
 def _plan_role(distribution: Distribution, role: str, num_processes: int) -> RolePlan:

@@ -67,7 +67,10 @@ def main(job_file: str) -> int:
     try:
         task = task_from_environment(os.environ)
         process_log.configure(task.file_name)
-        _check_not_failed()
+        path = os.environ.get(ERROR_FILE_VARIABLE)
+        failure = Failure.read(path) if path else None
+        if failure and failure.final:  # Vertex AI starts a process again, whatever its exit code
+            raise TrainingError(f"this training has failed already: {failure.message}")
         text = atomic_files.read(job_file)
         if text is None:
             raise ConfigurationError(f"--job: there is no {job_file}")
@@ -80,17 +83,6 @@ def main(job_file: str) -> int:
         _report_failure(error, exit_codes.is_final(code))
         return code
     return 0
-
-
-def _check_not_failed() -> None:
-    """Raises TrainingError if a process of this training has had a final failure.
-
-    Vertex AI starts every failed process again, whatever its exit code.
-    """
-    path = os.environ.get(ERROR_FILE_VARIABLE)
-    failure = path and Failure.read(path)
-    if failure and failure.final:
-        raise TrainingError(f"this training has failed already: {failure.message}")
 
 
 def _exit_code(error: BaseException) -> int:

@@ -41,7 +41,6 @@ def configure(environment: MutableMapping[str, str], pci_devices: Path = PCI_DEV
 
 
 def _find_library() -> str:
-    """Returns the path of libtpu; empty if it is not installed."""
     package = importlib.util.find_spec("libtpu")
     folders = list(package.submodule_search_locations or ()) if package else []
     candidates = [*(Path(folder) / "libtpu.so" for folder in folders), GOOGLE_IMAGES_LIBRARY]

@@ -169,8 +169,6 @@ class _Services:
 
 @worker_handlers.WorkerHandler.register_environment(_OWN_PROCESS, bytes)
 class _WorkerProcess(worker_handlers.GrpcWorkerHandler):
-    """One worker process."""
-
     def __init__(self, payload: bytes, *arguments: Any):
         super().__init__(*arguments)
         self._is_closing = False

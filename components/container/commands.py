@@ -68,7 +68,8 @@ def execute(
     if result and result.code:
         raise DataError(result.result_message)
     # The pages of Kubeflow Pipelines show each property of a `system.` artifact.
-    tagged = {name: listed for name, listed in execution.outputs.items() if not artifact_types.is_system(listed[0])}
+    prefix = artifact_types.PREFIX
+    tagged = {name: listed for name, listed in execution.outputs.items() if not listed[0].type_name.startswith(prefix)}
     outputs_utils.tag_output_artifacts_with_version(tagged)
     _write_output(executor_input, executor_io.make_executor_output(execution))
 
@@ -125,7 +126,6 @@ def select_latest(artifacts: Iterable[metadata_store_pb2.Artifact], pipeline_roo
 
 
 def _create_executor(class_path: str, folder: str, beam_args: list[str]) -> base_executor.BaseExecutor:
-    """Creates the executor, with options for Beam."""
     executor_class = import_utils.import_class_by_path(class_path)
     context = {"tmp_dir": folder, "unique_id": "step"}
     if issubclass(executor_class, base_beam_executor.BaseBeamExecutor):

@@ -17,6 +17,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import apache_beam as beam
 import numpy as np
@@ -58,15 +59,9 @@ def computing() -> Iterator[None]:
     the elements have no labels or predictions where it looks for them.
     """
     to_computations = metric_specs.to_computations
-
-    def adapted(*args: Any, **kwargs: Any) -> list[Any]:
-        return adapt(to_computations(*args, **kwargs))
-
-    metric_specs.to_computations = adapted
-    try:
+    adapted = mock.patch.object(metric_specs, "to_computations", lambda *args, **kw: adapt(to_computations(*args, **kw)))
+    with adapted:
         yield
-    finally:
-        metric_specs.to_computations = to_computations
 
 
 def adapt(computations: list[Any]) -> list[Any]:
@@ -142,8 +137,6 @@ class _BatchPreprocessor(tfma.metrics.Preprocessor):
 
 
 class _ExamplesPreprocessor(tfma.metrics.Preprocessor):
-    """Gets the extracts of each example."""
-
     def process(self, extracts: dict[str, Any]) -> Iterator[Any]:
         yield from extracts[_PART].examples
 

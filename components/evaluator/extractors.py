@@ -91,8 +91,6 @@ def use_texts(extracts: dict[str, Any], names: Collection[str]) -> dict[str, Any
 
 
 class _SliceBatches(beam.DoFn):
-    """Divides a batch into its slices."""
-
     def __init__(self, config: config_pb2.EvalConfig):
         specs = config.slicing_specs or [config_pb2.SlicingSpec()]
         self._slices = [slicer_lib.SingleSliceSpec(spec=spec) for spec in specs]

@@ -26,8 +26,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 
 
 class _DataFilesExampleGen(FileBasedExampleGen):
-    """Reads data files."""
-
     DRIVER_CLASS = driver.SourceDriver
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
     FORMAT: str

@@ -49,8 +49,7 @@ def read_types(file: str, number: int, num_parts: int) -> Types:
 
 def merge_types(types: Iterable[Types]) -> Types:
     """Merges what `read_types` found in different parts of the data."""
-    merged: Types = _INFERRER.merge_accumulators(types)
-    return merged
+    return dict(_INFERRER.merge_accumulators(types))
 
 
 def as_in_schema(types: Types, schema: Mapping[str, str]) -> Types:

@@ -62,8 +62,7 @@ def choose_spans(exec_properties: Mapping[str, Any]) -> spans.Chosen:
 def read_column_types(exec_properties: Mapping[str, Any]) -> dict[str, str]:
     """Returns the types of a curated schema by feature; empty without a schema."""
     if COLUMN_TYPES in exec_properties:
-        types: dict[str, str] = json.loads(exec_properties[COLUMN_TYPES])
-        return types
+        return dict(json.loads(exec_properties[COLUMN_TYPES]))
     if SCHEMA_FILE not in exec_properties:
         return {}
     schema = io_utils.SchemaReader().read(exec_properties[SCHEMA_FILE])

@@ -59,8 +59,6 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Splits:
-    """Splits to write."""
-
     folders: Sequence[str]
     partial: str  # folder for files that are not complete
     ends: Sequence[int] = (1,)  # each split's share of the examples, added to those before it

@@ -139,7 +139,6 @@ def _is_at(path: str, file: int) -> bool:
 
 
 def _write(file: int) -> None:
-    """Writes who holds the lock."""
     since = datetime.now(timezone.utc).isoformat(timespec="seconds")
     holder = Holder(os.getpid(), socket.gethostname(), since, shlex.join(sys.orig_argv))
     with contextlib.suppress(OSError):  # the lock holds without it

@@ -18,7 +18,6 @@ def log_interval(elapsed: float) -> float:
 
 
 def _describe(progress: Progress) -> str:
-    """Describes a report in one line of text."""
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in progress.metrics.items())
     where = f"training step {progress.step} of {progress.train_steps}" if progress.train_steps else ""
     stall = f"no progress for {progress.stalled_secs:.0f} s in {progress.activity}" if progress.stalled_secs else ""

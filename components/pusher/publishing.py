@@ -98,12 +98,10 @@ def next_version(names: Iterable[str], now: float) -> str:
 
 
 def _list_names(folder: str) -> list[str]:
-    """Returns the names of a folder's entries; none if it does not exist."""
     return [name.rstrip("/") for name in fileio.listdir(folder)] if fileio.exists(folder) else []
 
 
 def _have_same_files(one: str, other: str) -> bool:
-    """Returns True if two folders have the same names with the same contents."""
     sizes = _file_sizes(one)
     return sizes == _file_sizes(other) and all(
         _have_same_contents(os.path.join(one, name), os.path.join(other, name)) for name in sizes
@@ -111,7 +109,6 @@ def _have_same_files(one: str, other: str) -> bool:
 
 
 def _file_sizes(folder: str) -> dict[str, int]:
-    """Returns the sizes of a folder's files in bytes, by name from the folder."""
     return {
         os.path.relpath(path, folder): tf.io.gfile.stat(path).length
         for parent, _, names in fileio.walk(folder)
@@ -155,7 +152,6 @@ def _rename_to_new_version(staging: str, folder: str) -> str:
 
 
 def _copy_synced(source: str, target: str) -> None:
-    """Copies a folder and waits until the copy is on disk."""
     for source_folder, _, names in fileio.walk(source):
         folder = os.path.normpath(os.path.join(target, os.path.relpath(source_folder, source)))
         os.mkdir(folder)

@@ -46,11 +46,6 @@ def register() -> None:
         compiler_utils.TITLE_TO_CLASS_PATH[kind.TYPE_NAME] = name_utils.get_full_name(kind)
 
 
-def is_system(instance: artifact.Artifact) -> bool:
-    """Returns True for an artifact of one of these types."""
-    return str(instance.type_name).startswith(PREFIX)
-
-
 def to_metrics(evaluation: Evaluation) -> dict[str, float]:
     """Returns the finite metrics over all examples; others cannot be stored."""
     return {name: value for name, value in evaluation.values.items() if math.isfinite(value)}

@@ -234,6 +234,16 @@ def training_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in properties.items() if name not in internal}
 
 
+def format_duration(seconds: float | None) -> str:
+    """Formats seconds, such as `4.2 s`, `3 min 20 s` or `2 h 5 min`; `-` for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def describe_unusable_baseline(reason: str) -> str:
     """Says why the latest blessed model was not compared with; empty if it was."""
     return f"not compared with the latest blessed model: {reason}" if reason else ""

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from tfx_distribute import __version__
 from tfx_distribute.components.report import plots
-from tfx_distribute.components.report.data import MAX_CLASSES, Feature, Report
+from tfx_distribute.components.report.data import MAX_CLASSES, Feature, Report, format_duration
 from tfx_distribute.trainer_module.job.time_use import ACTIVITIES
 
 MAX_FEATURES = 60  # whose distributions are drawn
@@ -42,7 +42,11 @@ def render(report: Report) -> str:
         version=__version__,
         style=Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
         facts=_list_facts(report),
-        training=_list_training(report.training),
+        training={
+            name: value
+            for name, value in sorted(report.training.items())  # other parts of the page show the rest
+            if value not in ("", None) and not name.startswith(("time_", "slowest_process"))
+        },
         begin=min((node.started for node in report.nodes), default=0.0),
         end=max((node.started + (node.seconds or 0.0) for node in report.nodes), default=0.0),
         features=[_list_splits(report, name) for name in feature_names[:MAX_FEATURES]],
@@ -65,18 +69,6 @@ def format_number(value: Any) -> str:
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
         return f"{int(value):,}"
     return f"{value:.5g}"
-
-
-def format_duration(seconds: float | None) -> str:
-    """Formats seconds, such as `4.2 s`, `3 min 20 s` or `2 h 5 min`; `-` for None."""
-    if seconds is None:
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def format_time(seconds: float | None) -> str:
@@ -110,15 +102,6 @@ def _list_facts(report: Report) -> list[tuple[str, str, str]]:
         blessed = report.evaluation.blessed
         facts.append(("thresholds", "met" if blessed else "not met", "good" if blessed else "bad"))
     return facts
-
-
-def _list_training(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the properties of a training that other parts of the page do not show."""
-    return {
-        name: value
-        for name, value in sorted(training.items())
-        if value not in ("", None) and not name.startswith(("time_", "slowest_process"))
-    }
 
 
 def _list_activities(report: Report) -> list[tuple[str, int]]:

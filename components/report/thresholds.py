@@ -67,7 +67,11 @@ def judge(
     for slice_key, values in slices.items():
         failures = []
         for key, limits in thresholds:
-            limits_here = [limit for spec, limit in limits if _applies(spec, slice_key)]
+            limits_here = [
+                limit
+                for spec, limit in limits
+                if spec is None or slicer_lib.SingleSliceSpec(spec=spec).is_slice_applicable(slice_key)
+            ]
             value = values.candidate.get(key, math.nan)
             baseline = values.baseline.get(key, math.nan) if has_baseline else None
             if not (math.isfinite(value) and _has_weight(key, values)):
@@ -243,11 +247,6 @@ def _make_failure(key: Key, value: float, limit: Any, message: str = "") -> vali
     else:
         failure.metric_threshold.value_threshold.CopyFrom(limit)
     return failure
-
-
-def _applies(spec: Any, slice_key: SliceKey) -> bool:
-    """Returns True if a threshold on these slices applies to a slice."""
-    return spec is None or bool(slicer_lib.SingleSliceSpec(spec=spec).is_slice_applicable(slice_key))
 
 
 def _without_model(key: Key) -> Key:

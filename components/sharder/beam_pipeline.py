@@ -154,7 +154,6 @@ class _Read(beam.DoFn):
             raise
 
     def _decode(self, part: Part, first_record: int, records: list[bytes]) -> pa.RecordBatch:
-        """Decodes records and adds their positions."""
         try:
             decoded = self._decoder.DecodeBatch(records)
             self._adapter.ToBatchTensors(decoded)  # fails on values that do not match the schema
@@ -232,7 +231,6 @@ class _Shard:
 
 
 def _divide(split: int, options: ShardingOptions, runs: Iterable[sorted_runs.Run]) -> list[_Shard]:
-    """Divides a split into shards; refuses one with too few examples."""
     split_runs = [run for run in runs if run.split == split]
     num_examples, num_bytes = sum(run.num_examples for run in split_runs), sum(run.num_bytes for run in split_runs)
     name, num_shards = options.splits[split], options.num_shards

@@ -68,8 +68,8 @@ def _copy_raw_examples(options: beam_pipeline.ShardingOptions) -> None:
 def _make_options(
     inputs: Artifacts, outputs: Artifacts, exec_properties: dict[str, Any], work_dir: str
 ) -> beam_pipeline.ShardingOptions:
-    """Makes the options of the Beam pipeline from the executor's arguments."""
     (examples,) = inputs[standard_component_specs.EXAMPLES_KEY]
+    schemas.check_are_examples(examples)
     splits = artifact_utils.decode_split_names(examples.split_names)
 
     def uri(artifacts: Artifacts, key: str) -> str | None:
@@ -95,11 +95,6 @@ def _make_options(
 
 
 def _list_files(examples: types.Artifact, split: str) -> list[str]:
-    """Returns the files of a split, sorted; refuses those without tf.Examples."""
-    payload = examples_utils.get_payload_format(examples)
-    if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
-        name = example_gen_pb2.PayloadFormat.Name(payload)
-        raise ConfigurationError(f"examples: {examples.uri} holds {name}, not tf.Examples in TFRecord files")
     (uri,) = artifact_utils.get_split_uris([examples], split)
     files = sorted(tf.io.gfile.glob(io_utils.all_files_pattern(uri)))
     if not files:

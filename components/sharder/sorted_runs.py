@@ -109,8 +109,7 @@ def read(run: Run, first_bucket: int, end_bucket: int) -> tuple[Keys, list[bytes
 
     def read_part(position: int, size: int) -> bytes:
         file.seek(position)
-        content: bytes = file.read(size)
-        return content
+        return bytes(file.read(size))
 
     with FileSystems.open(run.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
         keys = np.frombuffer(read_part(8 * first, 8 * (end - first)), np.uint64)

@@ -23,10 +23,7 @@ class Splits:
 
     def __init__(self, artifacts: list[types.Artifact]):
         for artifact in artifacts:
-            payload = examples_utils.get_payload_format(artifact)
-            if payload != example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE:
-                name = example_gen_pb2.PayloadFormat.Name(payload)
-                raise ConfigurationError(f"examples: {artifact.uri} holds {name}, not tf.Examples in TFRecord files")
+            schemas.check_are_examples(artifact)
         self._names_per_artifact = [artifact_utils.decode_split_names(artifact.split_names) for artifact in artifacts]
         self.names = {name for names in self._names_per_artifact for name in names}
         self._artifacts = artifacts

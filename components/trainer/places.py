@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import tensorflow as tf
 from absl import logging
 from tfx.dsl.io import fileio
 
@@ -157,7 +156,6 @@ def open_place(
 
 
 def _make_folder(folder: str) -> None:
-    """Creates the training's folder; raises a ConfigurationError if refused."""
     if "://" in folder:
         fileio.makedirs(folder)
         return
@@ -194,7 +192,7 @@ def _cleaning_up(folder: str, own_lease: lease.Lease, is_retry: bool) -> Iterato
     finally:
         # Pods that are being removed may hold files open, and an error here must not
         # hide that of the training.
-        with contextlib.suppress(OSError, tf.errors.OpError):
+        with contextlib.suppress(*storage.ERRORS):
             if unneeded == folder and fileio.exists(result):
                 unneeded = inputs
             if unneeded and fileio.exists(unneeded) and not own_lease.is_lost():
@@ -216,7 +214,7 @@ def _holding(own_lease: lease.Lease) -> Iterator[Callable[[], bool]]:
                 if own_lease.is_lost():
                     is_lost.set()
                     return
-            except (OSError, tf.errors.OpError) as error:  # the next renewal may succeed
+            except storage.ERRORS as error:  # the next renewal may succeed
                 logging.warning("cannot renew the lease of the training: %s", error)
 
     storage.call(own_lease.path, own_lease.take)
@@ -234,7 +232,7 @@ def _remove_abandoned(root: str) -> None:
     for name in fileio.listdir(root) if fileio.isdir(root) else ():
         folder = os.path.join(root, name)
         # It may be another user's, and another step may remove it too.
-        with contextlib.suppress(OSError, tf.errors.OpError):
+        with contextlib.suppress(*storage.ERRORS):
             last_renewal = lease.last_renewal(os.path.join(folder, LEASE_FILE))
             if last_renewal is not None and time.time() - last_renewal > timeouts.KEPT_SECONDS:
                 logging.info("removing %s, which nobody has followed for a day", folder)

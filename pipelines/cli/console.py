@@ -102,7 +102,6 @@ class _Display(io.FileIO):
 
 
 def _switch_handlers(streams: tuple[Any, ...], to: Any) -> None:
-    """Switches log handlers from some streams to another."""
     loggers = (each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger))
     for handler in (handler for logger in (logging.root, *loggers) for handler in logger.handlers):
         handler = getattr(handler, "python_handler", handler)  # absl's
@@ -112,8 +111,6 @@ def _switch_handlers(streams: tuple[Any, ...], to: Any) -> None:
 
 
 class _WarningLines(logging.Handler):
-    """Shows warnings on a console."""
-
     def __init__(self, console: Console):
         super().__init__(logging.WARNING)
         self._console = console

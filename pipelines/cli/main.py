@@ -11,17 +11,7 @@ from typing import Any
 
 import click
 
-from tfx_distribute.pipelines.cli import (
-    compare,
-    init,
-    models,
-    notify,
-    remote,
-    runs,
-    schedules,
-    schema,
-    span_runs,
-)
+from tfx_distribute.pipelines.cli import compare, init, models, notify, remote, runs, schedules, schema, span_runs
 from tfx_distribute.pipelines.cli.options import (
     FAILED,
     INTERRUPTED,

@@ -1,6 +1,6 @@
 """Defines the commands `models list` and `rollback`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,7 +27,8 @@ def list_(root: str | None, output: str) -> None:
     found = models_lib.list_versions(runs_cli.list_local(root))
     rows = [["version", "state", "pushed", "run", "training"]]
     rows += [[each.name, _state(each), tables.format_time(each.pushed), *_describe_run(each)] for each in found]
-    tables.print_list(output, [_document(version) for version in found], rows, "no model has been pushed")
+    documents = [{**vars(each), "run": each.run.id if each.run else None} for each in found]
+    tables.print_list(output, documents, rows, "no model has been pushed")
 
 
 @models.command()
@@ -59,8 +60,3 @@ def _describe_run(version: "Version") -> tuple[str, str]:
     prefix = "exported_val_" if "exported_epoch" in properties else "training_val_"
     values = {name.removeprefix(prefix): value for name, value in properties.items() if name.startswith(prefix)}
     return version.run.id, ", ".join(f"{name} {tables.format_value(value)}" for name, value in sorted(values.items()))
-
-
-def _document(version: "Version") -> dict[str, Any]:
-    """Returns a version as JSON has it."""
-    return {**vars(version), "run": version.run.id if version.run else None}

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from tfx_distribute.pipelines.spec.pipeline import Notify, PipelineSpec
     from tfx_distribute.pipelines.targets.local.paths import RunPaths
-    from tfx_distribute.pipelines.targets.local.runs import Run
 
 
 @click.command()
@@ -40,7 +39,8 @@ def notify(pipeline: str, test: bool) -> None:
         refuse(f"notify: is missing in {pipeline}; write notify: {{urls: NOTIFY_URLS}}")
     addresses = sending.read_addresses(spec.notify.urls)
     if test:
-        failures = _send(spec.notify, message.make_test(spec.name, socket.gethostname()))
+        text = f"Messages about runs of {spec.name} arrive here.\nhost: {socket.gethostname()}"
+        failures = _send(spec.notify, message.Message(f"{spec.name}: test", text, is_good=True))
         for failure in failures:
             click.echo(f"Error: {failure}", err=True)
         if failures:
@@ -102,7 +102,8 @@ def _find_facts(paths: "RunPaths | None", ending: message.Ending) -> tuple[str, 
         with contextlib.suppress(ConfigurationError):
             for each in itertools.islice(runs.iterate_runs([paths.root]), 2):
                 if each.id != paths.run_id:
-                    before = _describe_end(each)
+                    before = "succeeded" if each.state == "complete" else each.state
+                    before = "not_blessed" if before == "succeeded" and each.blessed is False else before
                     break
                 run = each
         if run:
@@ -111,8 +112,3 @@ def _find_facts(paths: "RunPaths | None", ending: message.Ending) -> tuple[str, 
             facts = {"run": run.id, **run.data, "reason": ending.reason, **shown, **results.list_commands(run)}
     facts = {name: terminal.escape(text) for name, text in {**facts, "host": socket.gethostname()}.items()}
     return message.find_outcome(ending.code, before), facts
-
-
-def _describe_end(run: "Run") -> str:
-    """Returns the outcome of an earlier run, or its state if it has none."""
-    return run.state if run.state != "complete" else "not_blessed" if run.blessed is False else "succeeded"

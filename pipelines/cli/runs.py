@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tfx_distribute.components.report.data import format_duration
 from tfx_distribute.pipelines.cli import tables
 from tfx_distribute.pipelines.cli.options import OUTPUT, calm, on_platforms, refuse, refusing_errors, warn
 
@@ -43,7 +44,8 @@ def report(run: str | None, root: str | None, output: str | None) -> None:
         from tfx_distribute.pipelines.targets.local import report as report_lib
 
         made = report_lib.make(found)
-    path = Path(output) if output else report_lib.default_path(found)
+    default = found.logs / report_lib.FILE if found.logs else found.root / f"report-{found.id}.html"
+    path = Path(output) if output else default
     report_lib.write(made, path)
     for text in made.missing:
         click.echo(f"missing: {text}", err=True)
@@ -268,7 +270,6 @@ def find_local(root: str | None, name: str | None) -> "Run":
 
 
 def _local_document(run: "Run") -> dict[str, Any]:
-    """Returns a run as JSON has it."""
     more = {"spans": run.spans, "blessed": run.blessed, "unusable_baseline": run.unusable_baseline}
     return {**dataclasses.asdict(run), **more}
 
@@ -299,7 +300,7 @@ def _format_remote(run: "RemoteRun") -> str:
 
 
 def _format_times(run: "Run | RemoteRun") -> dict[str, str]:
-    return {"started": tables.format_time(run.started), "duration": tables.format_seconds(run.seconds)}
+    return {"started": tables.format_time(run.started), "duration": format_duration(run.seconds)}
 
 
 def _format(
@@ -312,7 +313,7 @@ def _format(
 ) -> str:
     """Joins the parts of a run that are not empty."""
     pairs = [("run", run_id), *((name, text) for name, text in facts.items() if text)]
-    rows = [[name, state, tables.format_seconds(seconds), note] for name, state, seconds, note in steps]
+    rows = [[name, state, format_duration(seconds), note] for name, state, seconds, note in steps]
     table = tables.format_table([[title, "state", "time", ""], *rows]) if rows else ""
     return "\n\n".join(filter(None, (tables.format_table(pairs), table, _format_values("parameter", parameters), *more)))
 

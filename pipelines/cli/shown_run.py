@@ -94,7 +94,9 @@ def explain(error: BaseException, module_folder: Path) -> str:
     if own := errors.find_own(error):
         return str(own)
     root = [*errors.chain(error)][-1]
-    message, frames = _parse(str(root)) if _TRACEBACK in str(root) else _inspect(root)
+    message, frames = user_exit.describe(root), [*traceback.extract_tb(root.__traceback__)]
+    if _TRACEBACK in str(root):
+        message, frames = _parse(str(root))
     lines = [message]
     user_frames = [frame for frame in frames if Path(frame.filename).parent == module_folder]
     if user_frames:
@@ -102,11 +104,6 @@ def explain(error: BaseException, module_folder: Path) -> str:
         lines += [f"  at {frame.filename}, line {frame.lineno}, in {frame.name}", f"    {frame.line}"]
     lines = "\n".join(lines).splitlines()
     return "\n".join(lines[:MAX_LINES] + ["  ..."] * (len(lines) > MAX_LINES))
-
-
-def _inspect(error: BaseException) -> tuple[str, list[traceback.FrameSummary]]:
-    message = user_exit.describe(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}".strip()
-    return message, list(traceback.extract_tb(error.__traceback__))
 
 
 def _parse(text: str) -> tuple[str, list[traceback.FrameSummary]]:

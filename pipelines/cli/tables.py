@@ -36,14 +36,6 @@ def format_value(value: Any) -> str:
     return " ".join(str(value).split()) or "''"
 
 
-def format_seconds(seconds: float | None) -> str:
-    """Formats a duration; `-` for None."""
-    if seconds is None:
-        return "-"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{seconds:.1f} s" if seconds < 60 else f"{minutes} min {rest} s"
-
-
 def format_time(seconds: float | None) -> str:
     """Formats a Unix time in this machine's time zone; `-` for None."""
     return "-" if seconds is None else datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")

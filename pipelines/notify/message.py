@@ -69,12 +69,6 @@ def describe_metric(value: str, verdict: str) -> str:
     return f"{value} ({verdict})" if verdict else value
 
 
-def make_test(pipeline: str, host: str) -> Message:
-    """Returns a message that only tests whether messages arrive."""
-    text = f"Messages about runs of {pipeline} arrive here.\nhost: {host}"
-    return Message(f"{pipeline}: test", text, is_good=True)
-
-
 def _shorten(reason: str) -> str:
     lines = [line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}..." for line in reason.splitlines() if line.strip()]
     return "\n".join(lines[:MAX_REASON_LINES] + ["..."] * (len(lines) > MAX_REASON_LINES))

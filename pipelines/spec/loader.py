@@ -173,5 +173,4 @@ def _find_model(annotation: Any) -> type[BaseModel] | None:
 
 
 def _format_argument(name: str, value: Scalar | None = None) -> str:
-    """Formats a `-p` argument for a message, shortened."""
     return f"-p {shorten(name if value is None else f'{name}={value}')}"

@@ -8,21 +8,26 @@ neither TFX nor TensorFlow.
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from tfx_distribute.components.example_gen import spans
 from tfx_distribute.components.spec_model import Scalar, ScalarValue, SpecModel
 from tfx_distribute.components.tuner import search as search_lib
-from tfx_distribute.pipelines.spec import files, metric_config
+from tfx_distribute.pipelines.spec import files, metric_config, parameter_model
 from tfx_distribute.pipelines.spec.beam import Beam
 from tfx_distribute.pipelines.spec.machines import MachineSpec
-from tfx_distribute.pipelines.spec.parameters import Parameters
 from tfx_distribute.pipelines.targets.kubeflow.settings import KubeflowSettings
 from tfx_distribute.pipelines.targets.vertex.settings import VertexSettings
 from tfx_distribute.trainer_module.job.labels import names_in
+from tfx_distribute.trainer_module.job.parameters import GROUPS
 from tfx_distribute.trainer_module.job.warm_start import WarmStart
+
+if TYPE_CHECKING:  # generated: a stub only
+    from tfx_distribute.pipelines.spec.parameters import Parameters
+else:
+    Parameters = parameter_model.make_model("Parameters", GROUPS, module=__name__)
 
 # Key of the validation context: the folder that input paths are relative to.
 BASE_DIR = "base_dir"

@@ -118,7 +118,6 @@ def find(spec: PipelineSpec) -> Module:
 
 
 def _list_data_paths(spec: PipelineSpec) -> tuple[Path, ...]:
-    """Returns the local files and folders of a pipeline's data and results."""
     source = None if spec.data.example_gen else spans.before_fields(spec.data.source[1])
     base_model = None if spec.trainer.base_model.path == LATEST_BLESSED else spec.trainer.base_model.path
     paths = (source, spec.data.schema_file, base_model, spec.push and spec.push.directory, spec.targets.local.root)

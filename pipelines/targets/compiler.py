@@ -117,10 +117,15 @@ def compile_with_tfx(
                 continue
             trains = isinstance(component, TRAINING)
             waits = trains and not _configure_trainer(component, resources, make_launcher, checkpoint_dir, merged)
-            is_cached = not _is_pusher(component)
+            # A cache does not know which version is served: a return to an earlier
+            # training would leave the later model there. Our executor of the Pusher
+            # pushes no model that is served already.
+            is_cached = getattr(component.executor_spec, "class_path", None) != Pusher.EXECUTOR_SPEC.class_path
             data_version = getattr(component, "data_version", "")
             if _has_no_files(component) and data_version:
-                _add_code_to_cache_key(component)
+                # That of a pipeline file has the code in its cache key already.
+                if tfx_pipeline.FINGERPRINT not in component.spec.exec_properties:
+                    tfx_pipeline.add_to_cache_key(component, tfx_pipeline.fingerprint_example_gen(component))
             elif _has_no_files(component):
                 is_cached = False
                 warnings.append(
@@ -281,25 +286,6 @@ def _has_no_files(component: base_component.BaseComponent) -> bool:
     """Returns True for an ExampleGen of other data, whose changes TFX does not see."""
     makes_examples = any(issubclass(channel.type, standard_artifacts.Examples) for channel in component.outputs.values())
     return makes_examples and not component.inputs and not isinstance(component, FileBasedExampleGen)
-
-
-def _add_code_to_cache_key(component: base_component.BaseComponent) -> None:
-    """Has another code or `data_version` of an ExampleGen run it again.
-
-    That of a pipeline file has both in its cache key already.
-    """
-    if tfx_pipeline.FINGERPRINT not in component.spec.exec_properties:
-        tfx_pipeline.add_to_cache_key(component, tfx_pipeline.fingerprint_example_gen(component))
-
-
-def _is_pusher(component: base_component.BaseComponent) -> bool:
-    """Returns True for a Pusher of this package, which must run each time.
-
-    A cache does not know which version is served: a return to an earlier training would
-    leave the later model there. The executor pushes no model that is served already.
-    """
-    own = Pusher.EXECUTOR_SPEC.class_path
-    return isinstance(component, Pusher) and getattr(component.executor_spec, "class_path", None) == own
 
 
 def _name_of_machine(component: base_node.BaseNode, resources: Mapping[str, MachineSpec]) -> str:

@@ -26,15 +26,7 @@ from tfx.orchestration import data_types, pipeline
 from tfx.proto import example_gen_pb2, pusher_pb2
 from tfx.types import standard_artifacts
 
-from tfx_distribute.components import (
-    Evaluator,
-    ExampleValidator,
-    Pusher,
-    Sharder,
-    Trainer,
-    Tuner,
-    checked_transform,
-)
+from tfx_distribute.components import Evaluator, ExampleValidator, Pusher, Sharder, Trainer, Tuner, checked_transform
 from tfx_distribute.components.example_gen import component as example_gens
 from tfx_distribute.components.example_validator.rules import ValidationRules
 from tfx_distribute.components.pusher.executor import KEEP
@@ -311,8 +303,7 @@ def _make_user_example_gen(path: str, arguments: dict[str, Any]) -> base_node.Ba
     try:
         component = getattr(importlib.import_module(module), name)(**arguments)
     except (Exception, SystemExit) as error:
-        reason = user_exit.describe(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
-        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {reason}") from error
+        raise ConfigurationError(f"data.example_gen: cannot make {path!r}: {user_exit.describe(error)}") from error
     if not isinstance(component, base_node.BaseNode) or "examples" not in component.outputs:
         raise ConfigurationError(f"data.example_gen: {path!r} is not a TFX component with an output 'examples'")
     executor = getattr(component.executor_spec, "executor_class", None)

@@ -64,7 +64,8 @@ def read_shuffled(
         rows_skipped = tf.reduce_sum(tf.cast(ends <= skipped, tf.int64))
         skipped -= tf.reduce_max(tf.where(ends <= skipped, ends, 0))
     blocks_per_shard = -(-split.num_examples // (len(files) * block))
-    cached = _is_cached(split, options, readers / share.sharing)
+    is_small = _uncompressed_bytes(split) * share.sharing / readers <= CACHE_BYTES
+    cached = options.cache == "memory" or (options.cache == "auto" and is_small)
     open_file = _make_opener(split.files, lanes)
 
     def blocks_of(names: tf.Tensor) -> tf.data.Dataset:
@@ -173,10 +174,6 @@ def _example_bytes(split: Split) -> int:
 
 def _uncompressed_bytes(split: Split) -> int:
     return split.num_bytes * (GZIP_RATIO if split.files and tfrecords.is_gzipped(split.files[0]) else 1)
-
-
-def _is_cached(split: Split, options: InputOptions, groups: float) -> bool:
-    return options.cache == "memory" or (options.cache == "auto" and _uncompressed_bytes(split) / groups <= CACHE_BYTES)
 
 
 def _shuffle(records: tf.Tensor, seed: list[Number]) -> tf.Tensor:

@@ -74,7 +74,6 @@ class _DamageError(Exception):
 
 
 def _read_record(stream: IO[bytes]) -> bytes | None:
-    """Reads the next record; returns None at the end of the file."""
     header = stream.read(HEADER.size)
     if not header:
         return None

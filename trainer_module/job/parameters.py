@@ -3,7 +3,7 @@
 Each field of the groups is one parameter with its type, default, limit and help. These
 are derived from their `declarations`:
 
-* `pipelines.spec.parameters.Parameters`: `trainer.parameters` of the pipeline file.
+* `pipelines.spec.pipeline.Parameters`: `trainer.parameters` of the pipeline file.
 * `components.trainer`: the signature, the docstring and the execution
   properties of the `Trainer` component.
 * `strategy_table.check`: what is refused before any training process starts.

@@ -123,7 +123,6 @@ class HistoryWriter:
             LOGGER.warning(f"the history cannot be written to {self._path}, and ends here: {first_line(error)}")
 
     def _write(self, file: Any) -> None:
-        """Writes the lines that there are and flushes them, again and again."""
         lines: list[str | None] = []
         while None not in lines:
             lines = [self._lines.get()]

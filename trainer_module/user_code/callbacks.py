@@ -51,7 +51,6 @@ def load(module: UserModule, context: module_loader.ModelContext) -> list[tf.ker
 
 
 def _as_list(returned: Any) -> list[tf.keras.callbacks.Callback]:
-    """Returns the module's callbacks as a list, or raises ConfigurationError."""
     callbacks = list(returned) if isinstance(returned, Iterable) else None
     # Not by their class: a module may use those of the other Keras.
     if callbacks is None or any(isinstance(each, type) or not hasattr(each, "set_model") for each in callbacks):

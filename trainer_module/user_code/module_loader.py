@@ -65,20 +65,18 @@ def load(module: UserModule) -> Callable[..., Any]:
     name, _, function = module.function.rpartition(".")
     try:
         imported = importlib.import_module(name)
-    except SystemExit as error:
-        raise ConfigurationError(f"module: {name!r} does not import: {user_exit.describe(error)}") from error
-    except Exception as error:
-        where = _describe_place(error)
-        raise ConfigurationError(f"module: {name!r} does not import: {where}{type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        reason = f"{_describe_place(error)}{user_exit.describe(error)}"
+        raise ConfigurationError(f"module: {name!r} does not import: {reason}") from error
     try:
         return getattr(imported, function)
     except AttributeError as error:
         raise ConfigurationError(f"module: {imported} has no function {function!r}") from error
 
 
-def _describe_place(error: Exception) -> str:
+def _describe_place(error: BaseException) -> str:
     """Returns the file and the line in which an import failed, for a message."""
-    if isinstance(error, SyntaxError):  # its text has them
+    if isinstance(error, SyntaxError | SystemExit):  # whose descriptions have them
         return ""
     frames = [
         frame

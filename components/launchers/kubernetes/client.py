@@ -104,8 +104,7 @@ class JobClient:
 
     def get(self) -> dict[str, Any]:
         """Returns the job with its current status, or raises a GoneError."""
-        job: dict[str, Any] = self._send(self._custom.get_namespaced_custom_object, **self._job)
-        return job
+        return dict(self._send(self._custom.get_namespaced_custom_object, **self._job))
 
     def set_owners(self, owners: list[dict[str, Any]]) -> None:
         """Replaces the job's `ownerReferences`, or raises a GoneError."""
@@ -245,13 +244,11 @@ class JobClient:
 
 
 def _send(request: Callable[..., Any], may_pass: Callable[[Exception], bool], **arguments: Any) -> Any:
-    """Sends a request, repeatedly while the API server does not answer."""
     arguments["_request_timeout"] = timeouts.REQUEST_SECONDS
     return retry.call_with_retries(lambda: request(**arguments), "the Kubernetes API server", may_pass)
 
 
 def _is_transient(error: Exception) -> bool:
-    """Returns True for an error after which another request may succeed."""
     if isinstance(error, ApiException):
         return not error.status or error.status == 429 or error.status >= 500
     return isinstance(error, urllib3.exceptions.HTTPError)

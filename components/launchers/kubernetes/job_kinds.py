@@ -253,7 +253,6 @@ JOB_KINDS: dict[str, JobKind] = {kind.name: kind for kind in (JobSet(), TFJob())
 
 
 def _complete_pod_template(role: str, training: Training, settings: KubernetesSettings, step: Step | None) -> Document:
-    """Returns the pod template of a role, with the command of a training process."""
     on_accelerators = uses_accelerators(training.distribution, ClusterTask(role, 0))
     template = copy.deepcopy(dict(settings.worker if on_accelerators else settings.parameter_server))
     (container,) = template["spec"]["containers"]

@@ -263,7 +263,6 @@ class LocalLauncher(Launcher[Any]):
         return failures[0][1] if failures else None
 
     def _end(self) -> None:
-        """Ends what still runs: first with SIGTERM, then with SIGKILL."""
         self._signal(self._all, signal.SIGTERM, timeouts.TERM_SECONDS)
         self._kill()
 
@@ -272,7 +271,6 @@ class LocalLauncher(Launcher[Any]):
         self._signal(self._all, signal.SIGKILL, timeouts.TERM_SECONDS)
 
     def _signal(self, processes: list[Process], number: int, timeout: float) -> None:
-        """Sends a signal to processes, and waits for their end until time is up."""
         deadline = time.monotonic() + timeout
         try:
             for process in processes:
@@ -308,7 +306,6 @@ class LocalLauncher(Launcher[Any]):
                 tell(CHIEF_TASK, replace(chief.progress, activity=line))
 
     def _wait(self) -> None:
-        """Waits a moment for the end of a process."""
         running = {process.end: process for process in self._all if process.end and process.status is None}
         ended, _ = futures.wait(running, timeouts.POLL_SECONDS, futures.FIRST_COMPLETED)
         self.settings.server.check()

@@ -11,6 +11,7 @@ from tfx_distribute.components.launchers.launcher import Failure
 from tfx_distribute.components.launchers.local.fork_client import ForkServer, last_lines
 from tfx_distribute.trainer_module.job.cluster import ERROR_FILE_VARIABLE, ClusterTask
 from tfx_distribute.trainer_module.liveness import exit_codes, failure_report
+from tfx_distribute.trainer_module.reporting import history
 from tfx_distribute.trainer_module.reporting.progress import PROGRESS_FILE, Progress
 
 
@@ -71,10 +72,7 @@ class Process:
         if not complete:
             return []
         self._bytes_read += len(complete) + 1
-        reports = []
-        for line in complete.splitlines():
-            with contextlib.suppress(ValueError):  # cut short by a full disk
-                reports.append(Progress.from_json(line))
+        reports = history.parse(complete.splitlines())  # without lines that a full disk has cut short
         self.progress = reports[-1] if reports else self.progress
         return reports
 

@@ -154,7 +154,6 @@ def _may_retry(job: "CustomJob") -> bool:
 
 
 def _make_pools(training: Training, settings: VertexTrainingSettings, error_file: str) -> list[dict[str, Any]]:
-    """Makes the pools that a strategy needs, each at its position."""
     distribution = training.distribution
 
     def pool(template: Mapping[str, Any], count: int) -> dict[str, Any]:

@@ -270,7 +270,6 @@ def _get_cause(error: Exception) -> str:
 
 
 def _to_schedule(recurring: Any) -> RemoteSchedule:
-    """Converts a recurring run of kfp."""
     trigger = recurring.trigger
     cron = trigger.cron_schedule.cron if trigger and trigger.cron_schedule else ""
     return RemoteSchedule(

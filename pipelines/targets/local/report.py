@@ -77,11 +77,6 @@ def _read_error(log: Path) -> str:
     return ""
 
 
-def default_path(run: Run) -> Path:
-    """Returns the file of a run's report: in its logs, if they are still there."""
-    return run.logs / FILE if run.logs else run.root / f"report-{run.id}.html"
-
-
 def write(report: Report, path: Path) -> None:
     """Writes a report as an HTML file."""
     path.parent.mkdir(parents=True, exist_ok=True)

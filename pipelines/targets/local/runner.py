@@ -140,31 +140,6 @@ def run(
     training process, and `on_beam`, with the direct runner, with the number of stages
     of a node's Beam pipeline that have run, and of all.
     """
-    with _ready(module, paths, server, on_training, on_beam):
-        connection = metadata.sqlite_metadata_connection_config(str(paths.metadata))
-        if spec.push and spec.push.directory is None:
-            with metadata.Metadata(connection) as opened:
-                stored_artifacts.check_pushes(opened.store, spec.name, str(paths.serving))
-        pipeline_paths = tfx_pipeline.PipelinePaths(
-            pipeline_root=str(paths.artifacts),
-            metadata=connection,
-            push_directory=str(paths.serving),
-            checkpoints=str(paths.checkpoints) if paths.checkpoints else None,
-        )
-        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
-        runner.run(tfx_pipeline.build(spec, module, pipeline_paths, enable_cache))
-        return results.read(runs.find([paths.root], paths.run_id), spec)
-
-
-@contextlib.contextmanager
-def _ready(
-    module: user_module.Module,
-    paths: RunPaths,
-    server: ForkServer,
-    on_training: local_launcher.ProgressListener,
-    on_beam: Callable[[int, int], None],
-) -> Iterator[None]:
-    """Makes this process ready to run nodes of a pipeline, within the block."""
     logging.set_verbosity(logging.INFO)  # so that the log has the messages of TFX
     settings = local_launcher.LocalLauncherSettings(
         log_dir=paths.logs,
@@ -191,7 +166,19 @@ def _ready(
         # A module that cannot be imported fails here, before the first node, and not in
         # the middle of the pipeline.
         module_lib.load(UserModule(f"{module.name}.{module.train}"))
-        yield
+        connection = metadata.sqlite_metadata_connection_config(str(paths.metadata))
+        if spec.push and spec.push.directory is None:
+            with metadata.Metadata(connection) as opened:
+                stored_artifacts.check_pushes(opened.store, spec.name, str(paths.serving))
+        pipeline_paths = tfx_pipeline.PipelinePaths(
+            pipeline_root=str(paths.artifacts),
+            metadata=connection,
+            push_directory=str(paths.serving),
+            checkpoints=str(paths.checkpoints) if paths.checkpoints else None,
+        )
+        runner = LocalRunner(tfx_pipeline.get_parameter_values(spec), on_node, paths.run_id)
+        runner.run(tfx_pipeline.build(spec, module, pipeline_paths, enable_cache))
+        return results.read(runs.find([paths.root], paths.run_id), spec)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Submits compiled pipelines to Vertex AI; follows, lists and cancels their runs."""
 
 import contextlib
+import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -69,7 +70,7 @@ class VertexRuns(RemoteRuns):
         request = {"parent": self._parent, "order_by": "create_time desc"}
         with _explaining_errors():
             pager = service.call(lambda: self._client.list_pipeline_jobs(request, timeout=timeouts.REQUEST_SECONDS))
-            return [_to_run(job) for job, _ in zip(pager, range(limit), strict=False)]
+            return [_to_run(job) for job in itertools.islice(pager, limit)]
 
     def get(self, run_id: str, patience_seconds: float = 0.0) -> RemoteRun:
         """Returns a job with its parameters and tasks; `service` is patient anyway."""
@@ -84,7 +85,16 @@ class VertexRuns(RemoteRuns):
         request = {"parent": self._parent, "order_by": "create_time desc"}
         with _explaining_errors():
             pager = service.call(lambda: self._schedules.list_schedules(request, timeout=timeouts.REQUEST_SECONDS))
-            return [_to_schedule(schedule) for schedule, _ in zip(pager, range(limit), strict=False)]
+            return [
+                RemoteSchedule(
+                    id=str(schedule.name.rpartition("/")[2]),
+                    name=schedule.display_name,
+                    state=str(schedule.state.name.lower()),
+                    cron=schedule.cron,
+                    next_run=schedule.next_run_time.timestamp() if schedule.next_run_time else None,
+                )
+                for schedule in itertools.islice(pager, limit)
+            ]
 
     def change_schedule(self, schedule_id: str, change: ScheduleChange) -> None:
         """Pauses, resumes or deletes a schedule."""
@@ -152,16 +162,6 @@ def _to_run(job: PipelineJob) -> RemoteRun:
         parameters={**parameters, **config.get("parameterValues", {})},
         tasks=tasks,
         error=job.error.message,
-    )
-
-
-def _to_schedule(schedule: Schedule) -> RemoteSchedule:
-    return RemoteSchedule(
-        id=str(schedule.name.rpartition("/")[2]),
-        name=schedule.display_name,
-        state=str(schedule.state.name.lower()),
-        cron=schedule.cron,
-        next_run=schedule.next_run_time.timestamp() if schedule.next_run_time else None,
     )
 
 

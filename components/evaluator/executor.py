@@ -36,9 +36,12 @@ class Executor(executor.Executor):
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
-        for model in input_dict.get(standard_component_specs.MODEL_KEY, ()):
-            for warning in one_class.find_warnings(_read_config(exec_properties), _find_saved_model(model)):
-                _logger.warning(warning)
+        try:
+            for model in input_dict.get(standard_component_specs.MODEL_KEY, ()):
+                for warning in one_class.find_warnings(_read_config(exec_properties), _find_saved_model(model)):
+                    _logger.warning(warning)
+        except Exception:  # TFMA may take what this does not understand
+            logging.exception("The metrics cannot be looked at")
         exec_properties_of_tfx, computing = _prepare(exec_properties)
         # For each batch, TensorFlow formats an error message that is never shown, with
         # all values of the batch unless NumPy shortens them.

@@ -137,7 +137,8 @@ class RunView:
 
     def __init__(self, console: Console):
         self._console = console
-        self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
+        is_live = console.is_terminal and not console.quiet  # else Live would swallow what user code prints
+        self._live = Live(console=console, refresh_per_second=8, transient=True) if is_live else None
         self._node = ""
         self._tasks: dict[ClusterTask, Progress] = {}
         self._time_left = TimeLeft()

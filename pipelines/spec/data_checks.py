@@ -40,7 +40,8 @@ def check_base_model(spec: PipelineSpec) -> None:
     path = spec.trainer.base_model.path
     if path in ("", LATEST_BLESSED) or "://" in path:
         return
-    if not os.path.exists(path):
+    # Of a checkpoint, the search for a model says what to write instead.
+    if not os.path.exists(path) and not os.path.exists(f"{path}.index"):
         raise ConfigurationError(f"trainer.base_model: {path} does not exist; write the path of a model, or latest_blessed")
 
 

@@ -71,9 +71,9 @@ def _describe_label(model: FirstModel) -> dict[str, Any]:
     """Returns how good a model is that answers the same for each row."""
     values = model.label.present
     if model.classes:
-        (value, rows), *_, (rarest, _) = model.classes.most_common()
-        share = rows * 100 // len(values) / 100
-        return {"most_frequent": _literal(value), "rarest": _literal(rarest), "share": share}
+        ranked = model.classes.most_common()
+        share = ranked[0][1] * 100 // len(values) / 100
+        return {"most_frequent": _literal(ranked[0][0]), "rarest": _literal(ranked[-1][0]), "share": share}
     deviation, median = statistics.pstdev(values), statistics.median(values)
     # The square root of squared errors would depend on which outliers the split has.
     error = statistics.fmean(abs(value - median) for value in values)

@@ -64,8 +64,9 @@ def read_shuffled(
         rows_skipped = tf.reduce_sum(tf.cast(ends <= skipped, tf.int64))
         skipped -= tf.reduce_max(tf.where(ends <= skipped, ends, 0))
     blocks_per_shard = -(-split.num_examples // (len(files) * block))
-    is_small = _uncompressed_bytes(split) * share.sharing / readers <= CACHE_BYTES
-    cached = options.cache == "memory" or (options.cache == "auto" and is_small)
+    cached = options.cache == "memory"
+    if options.cache == "auto":
+        cached = _uncompressed_bytes(split) * share.sharing / readers <= CACHE_BYTES
     open_file = _make_opener(split.files, lanes)
 
     def blocks_of(names: tf.Tensor) -> tf.data.Dataset:

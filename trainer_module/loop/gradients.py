@@ -47,9 +47,9 @@ def compute(
         loss = compute_loss()
         scaled_loss = _scale(loss, factor)
         if hasattr(optimizer, "get_scaled_loss"):  # Keras 2
-            scaled_loss = optimizer.get_scaled_loss(scaled_loss)
+            scaled_loss = autograph.converted(optimizer.get_scaled_loss)(scaled_loss)
         elif hasattr(optimizer, "scale_loss"):  # Keras 3, whose `apply` removes the scale again
-            scaled_loss = optimizer.scale_loss(scaled_loss)
+            scaled_loss = autograph.converted(optimizer.scale_loss)(scaled_loss)
     inner = optimizers.unwrap(optimizer)
     own = getattr(type(inner), "compute_gradients", None)
     if own is getattr(tf.keras.optimizers.Optimizer, "compute_gradients", None) or own is None:
@@ -57,7 +57,7 @@ def compute(
     else:  # Keras 2 calls it in `minimize`; the user's may, for instance, center gradients
         gradients = [gradient for gradient, _ in autograph.converted(inner.compute_gradients)(scaled_loss, variables, tape)]
     if hasattr(optimizer, "get_unscaled_gradients"):
-        gradients = optimizer.get_unscaled_gradients(gradients)
+        gradients = autograph.converted(optimizer.get_unscaled_gradients)(gradients)
     loss = tf.cast(loss, tf.float32)
     return loss if loss.shape.rank == 0 else tf.reduce_mean(loss), gradients
 

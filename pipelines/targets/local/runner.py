@@ -34,6 +34,7 @@ from tfx_distribute.pipelines.targets import tfx_pipeline
 from tfx_distribute.pipelines.targets.local import beam_processes, results, runs, stored_artifacts
 from tfx_distribute.pipelines.targets.local.paths import RunPaths
 from tfx_distribute.trainer_module.errors import ConfigurationError
+from tfx_distribute.trainer_module.job import strategy_table
 from tfx_distribute.trainer_module.job.training_job import UserModule
 from tfx_distribute.trainer_module.user_code import module_loader as module_lib
 
@@ -163,9 +164,12 @@ def run(
         direct_runner.as_default(on_beam),
     ):
         patches.install()
-        # A module that cannot be imported fails here, before the first node, and not in
-        # the middle of the pipeline.
+        # A module that does not import, and processes without GPUs, fail here, before
+        # the first node, and not in the middle of the pipeline.
         module_lib.load(UserModule(f"{module.name}.{module.train}"))
+        distribution = spec.trainer.parameters.distribution
+        processes = strategy_table.reading_processes(distribution)
+        launcher_gpus.assign(distribution, 0, processes, list(settings.gpus or ()))
         connection = metadata.sqlite_metadata_connection_config(str(paths.metadata))
         if spec.push and spec.push.directory is None:
             with metadata.Metadata(connection) as opened:

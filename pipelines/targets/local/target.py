@@ -24,8 +24,7 @@ class LocalTarget(Target["LocalSettings"]):
         return max(1, len(gpus.list_visible()))
 
     def validate(self) -> "LocalSettings":
-        """Checks the data, the devices of this machine, and that Beam can run here."""
-        from tfx_distribute.components.launchers.local import gpus
+        """Checks the data, how gradients are summed, and that Beam can run here."""
         from tfx_distribute.pipelines.spec import beam, data_checks
         from tfx_distribute.pipelines.targets.local import paths
         from tfx_distribute.trainer_module.job import strategy_table
@@ -33,8 +32,6 @@ class LocalTarget(Target["LocalSettings"]):
         beam.check_local(self.spec.beam)
         data_checks.check_data(self.spec)
         data_checks.check_base_model(self.spec)
-        distribution = self.spec.trainer.parameters.distribution
-        strategy_table.check_all_reduce(distribution, "this machine")
-        gpus.assign(distribution, 0, strategy_table.reading_processes(distribution), gpus.list_visible())
+        strategy_table.check_all_reduce(self.spec.trainer.parameters.distribution, "this machine")
         self.paths = paths.run_paths(self.spec, self.options.get("root"))
         return self.spec.targets.local

@@ -127,13 +127,16 @@ def test_mistakes_in_parameters(project):
     assert (code, "nothere does not exist" in output) == (2, True)
 
 
-def test_processes_of_this_machine_need_gpus_of_their_own(project, monkeypatch):
+@pytest.mark.e2e
+def test_processes_of_this_machine_need_gpus_of_their_own(project, command, monkeypatch):
+    """A run says so before its first component; validate is for any machine."""
     workers = ("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    code, output = validate(project, *workers)
-    assert (code, "write accelerator_type=cpu, or fewer workers" in output) == (2, True), output
-    assert validate(project, *workers, "-p", "accelerator_type=cpu")[0] == 0
-    assert validate(project)[0] == 0
+    refused = command("run", project / "pipeline.yaml", *workers, new_process=True)
+    assert "write accelerator_type=cpu, or fewer workers" in refused.output
+    assert refused.code != 0
+    assert "ExampleGen" not in refused.output
+    assert validate(project, *workers)[0] == 0
 
 
 @pytest.mark.e2e

@@ -137,8 +137,14 @@ def test_text_label():
     auc = spec.evaluate.metrics["AUC"]
     assert (auc.config, auc.lower_bound) == ({"class_id": 1}, 0.5)
     text = Path("mine/pipeline.yaml").read_text()
-    assert 'without class_id; 1 is "yes".' in text
+    assert 'without class_id; 1 is the rarer, "yes".' in text
     assert 'SparseCategoricalAccuracy: {}   # always answering "no": 0.62' in text
+
+
+def test_text_label_with_one_class_and_gaps():
+    write_csv({"x": NUMBERS, "y": ["yes", None] * 4})
+    init("mine", "--from", "data.csv", "--label", "y")
+    assert "AUC" not in check_written().evaluate.metrics
 
 
 def test_text_label_of_three_classes():

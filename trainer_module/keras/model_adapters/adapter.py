@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfx_distribute.trainer_module.data import python_operations
 from tfx_distribute.trainer_module.data.feature_specs import Features
 from tfx_distribute.trainer_module.job.training_job import LabelRanges
-from tfx_distribute.trainer_module.keras import keras_models
+from tfx_distribute.trainer_module.keras import autograph, keras_models
 
 
 class ModelAdapter:
@@ -71,7 +71,7 @@ class ModelAdapter:
 
     def _predict(self, features: Any) -> None:
         # Not returned: replicas of a TPU could return tensors only.
-        self.prediction = _without_values(self.model(features, training=False))
+        self.prediction = _without_values(autograph.converted(self.model)(features, training=False))
 
     def _trace_step(self, step: Callable[..., Any], batch: Any) -> None:
         """Traces a step of the user's own, to create the variables that it creates."""

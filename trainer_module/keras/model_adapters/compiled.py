@@ -88,7 +88,7 @@ class CompiledModel(ModelAdapter):
         # The same as `tf.keras.Model.train_step`, which also reads the metrics at the
         # end.
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        prediction = self.model(x, training=True)
+        prediction = autograph.converted(self.model)(x, training=True)
         loss = self._loss(x, y, prediction, sample_weight, training=True)
         if loss is None:
             raise ConfigurationError("module: the model has no loss; write model.compile(loss=...) or use add_loss")
@@ -101,7 +101,7 @@ class CompiledModel(ModelAdapter):
             self._record_logs(autograph.converted(self.model.test_step)(_as_fit_passes(batch)), batch, evaluated=True)
             return
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        prediction = self.model(x, training=False)
+        prediction = autograph.converted(self.model)(x, training=False)
         self._loss(x, y, prediction, sample_weight, training=False)
         self._update_metrics(y, prediction, sample_weight)
 

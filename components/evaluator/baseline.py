@@ -39,7 +39,7 @@ def find_problem(folder: str, spec: config_pb2.ModelSpec, examples: list[bytes],
         name for name in _DEFAULT_PREPROCESSING if name in model.signatures
     ]
     is_default = preprocessing and not spec.preprocessing_function_names
-    if is_default and not set(preprocessing) & _read_signature_names(new_folder):
+    if is_default and not set(preprocessing) & set(read_signatures(new_folder)):
         # TFMA would take the results of the only such signature for both models.
         return f"{folder} has labels that its decode_features makes, and the new model has not"
     serving = spec.signature_name or model_util.get_default_signature_name_from_model(model)
@@ -61,9 +61,10 @@ def _call(signature: Any, examples: list[bytes]) -> None:
         signature(**{names[0]: tf.constant(examples)})
 
 
-def _read_signature_names(folder: str) -> set[str]:
+def read_signatures(folder: str) -> dict[str, Any]:
+    """Returns the `SignatureDef`s of a SavedModel by name, without loading it."""
     with tf.io.gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
-        return set(saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].signature_def)
+        return dict(saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].signature_def)
 
 
 def _reason(error: Exception) -> str:

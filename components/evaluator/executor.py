@@ -1,7 +1,6 @@
 """Evaluates a model with TFX's executor and corrects its verdict; see `thresholds`."""
 
 import contextlib
-import logging as python_logging
 import os
 from typing import Any
 
@@ -25,7 +24,6 @@ from tfx_distribute.trainer_module.errors import ConfigurationError
 Artifacts = dict[str, list[types.Artifact]]
 _MAX_EXAMPLES = 64  # enough to see each feature
 REPORT = "report"
-_logger = python_logging.getLogger(__name__)  # `tfx-distribute run` shows its warnings
 
 
 class Executor(executor.Executor):
@@ -36,12 +34,8 @@ class Executor(executor.Executor):
         problem = _find_problem_of_baseline(input_dict, exec_properties)
         if problem:  # judged as a first model
             input_dict = {**input_dict, standard_component_specs.BASELINE_MODEL_KEY: []}
-        try:
-            for model in input_dict.get(standard_component_specs.MODEL_KEY, ()):
-                for warning in one_class.find_warnings(_read_config(exec_properties), _find_saved_model(model)):
-                    _logger.warning(warning)
-        except Exception:  # TFMA may take what this does not understand
-            logging.exception("The metrics cannot be looked at")
+        for model in input_dict.get(standard_component_specs.MODEL_KEY, ()):
+            one_class.warn(_read_config(exec_properties), _find_saved_model(model))
         exec_properties_of_tfx, computing = _prepare(exec_properties)
         # For each batch, TensorFlow formats an error message that is never shown, with
         # all values of the batch unless NumPy shortens them.

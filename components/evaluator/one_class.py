@@ -6,18 +6,30 @@ AUC is much greater than that of either class.
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_model_analysis.metrics import confusion_matrix_metrics, confusion_matrix_plot, metric_specs
 from tensorflow_model_analysis.proto import config_pb2
 
+from tfx_distribute.components.evaluator import baseline
+
+_logger = logging.getLogger(__name__)  # `tfx-distribute run` shows its warnings
 _OF_ONE_CLASS = (
     confusion_matrix_metrics.ConfusionMatrixMetricBase,
     confusion_matrix_metrics.ConfusionMatrixAtThresholds,
     confusion_matrix_plot.ConfusionMatrixPlot,
 )
+
+
+def warn(config: config_pb2.EvalConfig, model: str) -> None:
+    """Logs the warnings. An evaluation that TFMA would take goes on in any case."""
+    try:
+        for warning in find_warnings(config, model):
+            _logger.warning(warning)
+    except Exception:
+        _logger.info("the metrics have not been looked at", exc_info=True)
 
 
 def find_warnings(config: config_pb2.EvalConfig, model: str) -> Iterator[str]:
@@ -51,8 +63,7 @@ def _is_of_one_class(metric: config_pb2.MetricConfig) -> bool:
 
 def _read_widths(model: str, signature: str) -> Mapping[str, int]:
     """Returns how many numbers an example has in each output; "" is the only output."""
-    with tf.io.gfile.GFile(f"{model}/saved_model.pb", "rb") as file:
-        signatures = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].signature_def
+    signatures = baseline.read_signatures(model)
     if signature not in signatures:
         return {}
     outputs = signatures[signature].outputs

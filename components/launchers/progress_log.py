@@ -1,4 +1,4 @@
-"""Logs how training goes on, for a log that people read."""
+"""Logs the progress of a training for people to read."""
 
 import time
 

@@ -55,7 +55,8 @@ class StepRunner:
         self._options = options
         self._behind_host = step_timing.computes_behind_host()
         self._is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-        # Traced twice, since training and evaluation may have different metrics.
+        # Traced twice, since training and evaluation may have different metrics. Of a
+        # lambda, AutoGraph does not convert the method that it calls.
         self._metrics_function = tf.function(lambda evaluated: model_adapter.metrics(evaluated))
 
     def open(self, first_step: int) -> None:
@@ -135,7 +136,7 @@ class StepRunner:
     def _take_steps(self, iterator: Iterator, num_steps: tf.Tensor, losses: Any) -> tuple[Any, tf.Tensor]:
         """Returns the replicas' losses of the last step, and the seconds of all waits.
 
-        `losses` are of the same kind.
+        `losses` are the values that the loop begins with.
         """
         seconds = tf.zeros([2], tf.float64)
         for _ in tf.range(num_steps):

@@ -1,7 +1,9 @@
 IMAGE = registry.example.com/team/digits:1
 PYTHON = .venv/bin/python
+# More processes at a time take longer: they would share the caches of as many cores.
+PYTEST = .venv/bin/pytest -q -n $$((1 + $$(getconf _NPROCESSORS_ONLN))) --dist worksteal --durations=10 --ignore tests/cluster
 
-.PHONY: env demo test test-line lint unit e2e cluster-test gpu-test gpu-bench soak bench lock generated models site dist release
+.PHONY: env demo test test-line lint tests unit e2e cluster-test gpu-test gpu-bench soak bench lock generated models site dist release
 
 # All targets below need the environment. This takes no time if nothing has changed.
 env:
@@ -12,10 +14,8 @@ demo: env
 	.venv/bin/tfx-distribute run examples/digits/pipeline.yaml -p strategy=multi_worker_mirrored -p num_workers=2 -p accelerator_type=cpu
 	TF_CPP_MIN_LOG_LEVEL=3 .venv/bin/python examples/digits/ask.py
 
-# Many unit tests wait, which leaves time to check the code beside them.
 test: env
-	$(MAKE) --jobs=2 lint unit
-	$(MAKE) e2e
+	$(MAKE) --jobs=2 lint tests
 
 # The same with the other line of TFX than this machine's: make test-line LINE=1.21
 test-line:
@@ -45,13 +45,16 @@ dist:
 release: dist
 	.venv-publish/bin/twine upload dist/*.tar.gz
 
-# Many of these tests wait.
-unit: env
-	.venv/bin/pytest -q -m "not e2e and not cluster" -n $$((2 * $$(getconf _NPROCESSORS_ONLN))) --dist worksteal --durations=10
+# All at once, so that each process imports TFX once; the longest first.
+tests: env
+	$(PYTEST) tests/trainer_module/loop/test_oracle.py tests/e2e tests
 
-# The longest tests first. Other files would be imported by each process for nothing.
+unit: env
+	$(PYTEST) -m "not e2e"
+
+# Other files would be imported by each process for nothing.
 e2e: env
-	.venv/bin/pytest -q -m e2e -n 4 --dist worksteal --durations=10 tests/trainer_module/loop/test_oracle.py $$(grep -rl "mark.e2e" tests --include="test_*.py")
+	$(PYTEST) -m e2e tests/trainer_module/loop/test_oracle.py $$(grep -rl "mark.e2e" tests --include="test_*.py")
 
 # Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
 # KUBECONFIG, and the image of the digits in it: CONTRIBUTING.md.

@@ -52,7 +52,7 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
 
     # The report has the curves of both processes, and all numbers without a script.
     run_id = log.parent.name
-    made = command("report", run_id, "-o", tmp_path / "report.html", new_process=True)
+    made = command("report", run_id, "-o", tmp_path / "report.html")
     assert (made.code, made.output.splitlines()[-1]) == (0, f"{tmp_path}/report.html")
     assert "missing:" not in made.output
     page = (tmp_path / "report.html").read_text()

@@ -45,7 +45,7 @@ def test_mornings(command, tmp_path, monkeypatch):
             return done.output
 
         morning(code=0)
-        accepted = command("schema", "accept", file, *root, new_process=True)
+        accepted = command("schema", "accept", file, *root)
         assert f"write schema_file: schema.pbtxt under data in {file}" in accepted.output
         schema = file.with_name("schema.pbtxt")
         accepted_schema = schema.read_text()
@@ -63,7 +63,7 @@ def test_mornings(command, tmp_path, monkeypatch):
         assert "2026-11-03 is the newest, and run" in morning(code=0), "nobody is told each hour"
         write_day(days, "2026-11-05", shift=1.0)
         day = ("--backfill", "2026-11-03..2026-11-03")
-        accepted = command("run", file, *root, *day, "-p", "stop_on_anomalies=false", new_process=True)
+        accepted = command("run", file, *root, *day, "-p", "stop_on_anomalies=false")
         assert accepted.code == 0, accepted.output
         assert "span 2026-11-03" in accepted.output.splitlines()
         served = served_version(command, root)

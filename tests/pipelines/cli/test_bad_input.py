@@ -132,7 +132,7 @@ def test_processes_of_this_machine_need_gpus_of_their_own(project, command, monk
     """A run says so before its first component; validate is for any machine."""
     workers = ("-p", "strategy=multi_worker_mirrored", "-p", "num_workers=2")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    refused = command("run", project / "pipeline.yaml", *workers, new_process=True)
+    refused = command("run", project / "pipeline.yaml", *workers)
     assert "write accelerator_type=cpu, or fewer workers" in refused.output
     assert refused.code != 0
     assert "ExampleGen" not in refused.output

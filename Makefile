@@ -1,7 +1,8 @@
 IMAGE = registry.example.com/team/digits:1
 PYTHON = .venv/bin/python
-# More processes at a time take longer: they would share the caches of as many cores.
-PYTEST = .venv/bin/pytest -q -n $$((1 + $$(getconf _NPROCESSORS_ONLN))) --dist worksteal --durations=10 --ignore tests/cluster
+# One process more than cores, as some tests wait. Each is a fork that has imported TFX.
+PROCESSES = $$((1 + $$(getconf _NPROCESSORS_ONLN)))*popen//python=.venv/bin/python tests/fakes/forked_python.py
+PYTEST = .venv/bin/pytest -q --tx "$(PROCESSES)" --dist worksteal --durations=10 --ignore tests/cluster
 
 .PHONY: env demo test test-line lint tests unit e2e cluster-test gpu-test gpu-bench soak bench lock generated models site dist release
 
@@ -45,16 +46,15 @@ dist:
 release: dist
 	.venv-publish/bin/twine upload dist/*.tar.gz
 
-# All at once, so that each process imports TFX once; the longest first.
 tests: env
-	$(PYTEST) tests/trainer_module/loop/test_oracle.py tests/e2e tests
+	$(PYTEST)
 
 unit: env
 	$(PYTEST) -m "not e2e"
 
 # Other files would be imported by each process for nothing.
 e2e: env
-	$(PYTEST) -m e2e tests/trainer_module/loop/test_oracle.py $$(grep -rl "mark.e2e" tests --include="test_*.py")
+	$(PYTEST) -m e2e $$(grep -rl "mark.e2e" tests --include="test_*.py")
 
 # Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
 # KUBECONFIG, and the image of the digits in it: CONTRIBUTING.md.

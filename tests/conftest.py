@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 # As in every training process: the Keras that TFX, TFT and TFMA use. TensorFlow reads
 # it when it is imported.
@@ -154,19 +153,13 @@ def make_command(tmp_path: Path, importers_folder: Path) -> Callable[..., Finish
 def pytest_configure(config: pytest.Config) -> None:
     """Lets the main process keep the processes that have imported modules."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        config.importers_folder = config.workerinput["importers_folder"]
+        config.importers_folder = os.environ["IMPORTERS"]
         return
     with contextlib.ExitStack() as stack:
         folder = tempfile.TemporaryDirectory(prefix="importers-", ignore_cleanup_errors=True)
-        config.importers_folder = stack.enter_context(folder)
+        config.importers_folder = os.environ["IMPORTERS"] = stack.enter_context(folder)
         stack.enter_context(importers.Importers(Path(config.importers_folder)))
         config.add_cleanup(stack.pop_all().close)
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_configure_node(node: Any) -> None:
-    """Tells a parallel test process where they are."""
-    node.workerinput["importers_folder"] = node.config.importers_folder
 
 
 def pytest_unconfigure() -> None:
@@ -184,14 +177,14 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)  # when `-m` has selected them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts tests with long time limits first, so that none of them ends last."""
+    """Puts the longest tests first, so that none of them ends last."""
 
-    def limit(item: pytest.Item) -> float:
+    def length(item: pytest.Item) -> tuple[float, bool]:
         marker = item.get_closest_marker("timeout")
-        return max(marker.args[0], 300) if marker else 300
+        return max(marker.args[0], 300) if marker else 300, bool(item.get_closest_marker("e2e"))
 
     if not any(item.get_closest_marker("cluster") for item in items):  # those have an order of their own
-        items.sort(key=limit, reverse=True)
+        items.sort(key=length, reverse=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,13 +2,12 @@
 
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 from doc_examples import python_blocks
+from forked import run_container
 from tf_examples import make_example
 
 pytestmark = pytest.mark.e2e
@@ -24,7 +23,7 @@ def nodes(output: str) -> dict[str, bool]:
 
 
 @pytest.mark.timeout(900)
-def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, tmp_path):
+def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, forked, request, tmp_path):
     pipeline = request.config.rootpath / "examples" / "digits" / "pipeline.yaml"
 
     # A new process, as a user's. Its hash seed is not that of forks, so that the cache
@@ -42,8 +41,9 @@ def test_from_one_command_to_a_pushed_model_and_back_to_cache(command, request, 
     assert pushed.parent == tmp_path / "runs" / "digits" / "serving"
     assert_serves(pushed)
     ask = request.config.rootpath / "examples" / "digits" / "ask.py"
-    answer = subprocess.run([sys.executable, ask, pushed.parent], capture_output=True, text=True, check=True, timeout=120)
-    assert answer.stdout.rstrip() in (request.config.rootpath / "README.md").read_text().splitlines()
+    code, answer = run_container(["python", str(ask), str(pushed.parent)], {}, tmp_path / "answer", forked)
+    assert code == 0, answer
+    assert answer.splitlines()[-1] in (request.config.rootpath / "README.md").read_text().splitlines()
     assert_answers_as_documented(pushed, request.config.rootpath / "docs" / "evaluating-and-pushing.md", tmp_path)
     log = Path(re.search(r"^log +(/.*)$", first.output, re.M).group(1))
     assert "INFO:absl" in log.read_text(), "TFX's noise is in the log"

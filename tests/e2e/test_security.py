@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import example_project
 import pytest
+from small_project import LINE, LINEAR_MODEL, PIPELINE, write_project
 from strangers import NOBODY
 
 pytestmark = [
@@ -31,6 +31,17 @@ MODULES = Path(__file__).parents[1] / "fakes"
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 NETWORK = "ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec "
 LISTEN = "0A"
+# For the time of the visits.
+WAITS = """
+import time
+
+class Waits(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(0.5)
+
+def callbacks(context):
+    return [Waits()]
+"""
 
 
 @dataclass
@@ -97,12 +108,12 @@ def observed() -> Iterator[Observed]:
     folder = Path(tempfile.mkdtemp(prefix="security-", dir="/tmp"))
     folder.chmod(0o755)
     observed = Observed(folder / "run")
-    file = example_project.copy(folder, "digits", beam={"direct_num_workers": 2}, evaluate=None)
+    file = write_project(folder, PIPELINE + "push: {}\nbeam: {direct_num_workers: 2}\n", LINEAR_MODEL + WAITS, LINE)
     secret, temporary = folder / "secret", folder / "tmp"
     secret.touch(mode=0o600)
     secret.write_text(SECRET)
     temporary.mkdir()
-    values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=30", "accelerator_type=cpu")
+    values = ("strategy=multi_worker_mirrored", "num_workers=2", "epochs=10", "accelerator_type=cpu")
     words = ["-m", "tfx_distribute.pipelines", "run", file, "--root", observed.root]
     words += [word for value in values for word in ("-p", value)]
     command = " ".join(map(str, [sys.executable, *words]))

@@ -64,6 +64,7 @@ def main(request: str, *files: str) -> int:
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND if number else os.O_RDONLY)
         os.dup2(descriptor, number)
         os.close(descriptor)
+    sys.stdin = os.fdopen(0, closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)  # with a buffer, which that of the fork server has not
     _become(json.loads(request))
     with open(answers, "w") as file:
@@ -101,7 +102,7 @@ def _become(request: dict[str, Any]) -> None:
 
 def _run(arguments: list[str]) -> None:
     """Runs what `python ARGUMENTS` would: `-m MODULE`, `-c CODE` or a file."""
-    option, *others = arguments
+    option, *others = arguments if arguments[0] != "-u" else arguments[1:]
     if option == "-m":
         sys.path[0], sys.argv = os.getcwd(), others
         runpy.run_module(others[0], run_name="__main__", alter_sys=True)

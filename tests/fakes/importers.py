@@ -19,8 +19,8 @@ from tfx_distribute.components.fork_client import ForkClient
 # Variables that are read when they are needed, and those that TensorFlow sets. With any
 # other environment, there is another process that has imported the modules.
 _READ_LATE = (
-    r"AIP_\w+|CLOUD_ML_JOB_ID|CLUSTER_SPEC|CUDA_VISIBLE_DEVICES|KFP_\w+|no_proxy|NO_PROXY|PATH|PYTEST_\w+|PYTHONPATH"
-    "|TF_CONFIG|TMPDIR"
+    r"AIP_\w+|CLOUD_ML_JOB_ID|CLUSTER_SPEC|CUDA_VISIBLE_DEVICES|IMPORTERS|KFP_\w+|no_proxy|NO_PROXY|PATH"
+    r"|PYTEST_\w+|PYTHONPATH|TF_CONFIG|TMPDIR"
 )
 _ADDRESSES = "NOTIFY_URLS|RUNS_GO_TO|TOLD"  # which tests name in `notify.urls`
 _OURS = "TFX_DISTRIBUTE_ERROR|TFX_DISTRIBUTE_FOLLOWED|TFX_DISTRIBUTE_REQUESTED_GPUS"

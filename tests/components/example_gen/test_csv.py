@@ -184,7 +184,7 @@ def files(draw):
 @given(files())
 def test_columns_are_what_rows_are(tmp_path_factory, file):
     content, block = file
-    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path = tmp_path_factory.getbasetemp() / "columns.csv"  # a new folder for each file takes long
     path.write_bytes(content.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_columns, "_BLOCK_BYTES", block)

@@ -207,7 +207,7 @@ def test_batches_of_one_size_run_on_into_the_next_time_round(numbers):
         (0, 3, False, "none"),
         (4, 2, False, "memory"),
         (6, 4, False, "none"),
-        (6, 4, True, "none"),
+        (5, 2, True, "none"),
         (12, 1, False, "memory"),
     ],
 )

@@ -67,7 +67,7 @@ def test_tf_config_of_the_launchers_environment_is_ignored(cluster, request, mon
 @pytest.mark.parametrize(
     ("distribution", "keras_version"),
     [
-        (Distribution("mirrored", accelerator_count=2, accelerator_type="cpu"), 3),
+        (Distribution("one_device", accelerator_type="cpu"), 3),
         (Distribution("multi_worker_mirrored", num_workers=2, accelerator_type="cpu"), 2),
     ],
     ids=lambda value: getattr(value, "strategy", value),

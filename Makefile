@@ -1,8 +1,9 @@
 IMAGE = registry.example.com/team/digits:1
 PYTHON = .venv/bin/python
-# One process more than cores, as some tests wait. Each is a fork that has imported TFX.
-PROCESSES = $$((1 + $$(getconf _NPROCESSORS_ONLN)))*popen//python=.venv/bin/python tests/fakes/forked_python.py
-PYTEST = .venv/bin/pytest -q --tx "$(PROCESSES)" --dist worksteal --durations=10 --ignore tests/cluster
+# A parallel process of pytest: a fork of one that has imported TFX.
+FORK = popen//python=.venv/bin/python tests/fakes/forked_python.py
+# One process more than cores, as some tests wait.
+PYTEST = .venv/bin/pytest -q --tx "$$((1 + $$(getconf _NPROCESSORS_ONLN)))*$(FORK)" --dist worksteal --durations=10 --ignore tests/cluster
 
 .PHONY: env demo test test-line lint tests unit e2e cluster-test gpu-test gpu-bench soak bench lock generated models site dist release
 
@@ -59,7 +60,7 @@ e2e: env
 # Needs a Kubernetes cluster with the Training Operator, JobSet and Kueue, named by
 # KUBECONFIG, and the image of the digits in it: CONTRIBUTING.md.
 cluster-test: env
-	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster -n 5 --dist loadfile --no-loadscope-reorder --durations=10 tests/cluster
+	IMAGE=$(IMAGE) .venv/bin/pytest -q -m cluster --tx "5*$(FORK)" --dist loadfile --no-loadscope-reorder --durations=10 tests/cluster
 
 # Compares a GPU with the CPU; `REHEARSE=--rehearse` uses the CPU in its place. Needs a
 # Python with TensorFlow and this package, not TFX.

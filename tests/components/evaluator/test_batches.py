@@ -314,7 +314,9 @@ def test_other_metrics_get_single_examples(tmp_path, monkeypatch):
 def test_tfma_says_what_is_wrong_with_a_label(tmp_path):
     (batch,) = make_batches(["binary"], sizes=(3,))
     with pytest.raises(RuntimeError, match="add_input failed") as failure:
-        evaluate(make_config([{"metrics": ["AUC"]}]), [{**batch, "labels": batch["labels"] + 2}], tmp_path, in_batches=True)
+        evaluate(
+            make_config([{"metrics": ["AUC"]}], []), [{**batch, "labels": batch["labels"] + 2}], tmp_path, in_batches=True
+        )
     assert "label must be within [0, 1]" in str(failure.getrepr(chain=True))
 
 

@@ -124,8 +124,8 @@ def test_state_between_epochs_is_that_before_the_hooks_of_the_next(faulty):
     for file in (str(faulty.folder), str(faulty.folder / "died")):  # the first one exists
         shutil.rmtree(faulty.job.outputs.checkpoint_dir, ignore_errors=True)
         faulty.train(
-            STRATEGIES["multi_worker_mirrored"],
-            TrainingOptions(32, epochs=3),
+            STRATEGIES["default"],
+            TrainingOptions(64, epochs=3),
             module=module,
             hparams={**faulty.job.hparams, "file": file},
             fault_tolerance=FaultTolerance(save_checkpoints_secs=1, heartbeat_timeout_secs=3),

@@ -49,7 +49,7 @@ def test_what_happens_to_pods_costs_no_training(installation, kind, events):
 
     parameters = {**TWO_WORKERS, "epochs": 50, "save_checkpoints_secs": 0, "save_checkpoints_steps": EVERY}
     with queue(namespace, QUEUE, "memory", "4Gi"):  # two workers of 2 GiB
-        run = installation.run_and_strike(kind.name, *TRAIN_ONLY, "queue", strike=strike, **parameters)
+        run = installation.run_and_strike(kind.name, *TRAIN_ONLY, "transform", "queue", strike=strike, **parameters)
     assert pods == installation.steps.pods["Trainer"][-2:]
     (log,) = logs
     assert ("; restart 1 of" in log) == (kind.name == "tfjob"), "JobSet restarts by itself"

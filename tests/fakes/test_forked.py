@@ -64,6 +64,11 @@ def test_ends_as_a_new_process_does(run, code):
     assert forked == new
 
 
+def test_a_forked_python_reads_its_input_and_ends_with_its_code():
+    words = [sys.executable, Path(__file__).with_name("forked_python.py"), "-u", "-c", "raise SystemExit(int(input()))"]
+    assert subprocess.run(words, input=b"5\n", check=False).returncode == 5
+
+
 def test_random_numbers_differ(run):
     code = "import random, uuid; print(random.random(), uuid.uuid4())"
     assert run("-c", code)[0] != run("-c", code)[0]

@@ -51,9 +51,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
 
 
 @pytest.fixture(scope="session")
-def importers_folder(request: pytest.FixtureRequest) -> Path:
+def importers_folder() -> Path:
     """Returns the folder of the processes that have imported modules."""
-    return Path(request.config.importers_folder)
+    return Path(os.environ["IMPORTERS"])
 
 
 @pytest.fixture(scope="session")
@@ -153,12 +153,11 @@ def make_command(tmp_path: Path, importers_folder: Path) -> Callable[..., Finish
 def pytest_configure(config: pytest.Config) -> None:
     """Lets the main process keep the processes that have imported modules."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        config.importers_folder = os.environ["IMPORTERS"]
         return
     with contextlib.ExitStack() as stack:
-        folder = tempfile.TemporaryDirectory(prefix="importers-", ignore_cleanup_errors=True)
-        config.importers_folder = os.environ["IMPORTERS"] = stack.enter_context(folder)
-        stack.enter_context(importers.Importers(Path(config.importers_folder)))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="importers-", ignore_cleanup_errors=True))
+        stack.enter_context(importers.Importers(Path(folder)))
+        os.environ["IMPORTERS"] = folder  # parallel test processes inherit it
         config.add_cleanup(stack.pop_all().close)
 
 

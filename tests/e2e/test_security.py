@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from small_project import LINE, LINEAR_MODEL, PIPELINE, write_project
+from small_project import LINE, LINEAR_MODEL, PIPELINE, WAITS, write_project
 from strangers import NOBODY
 
 pytestmark = [
@@ -31,17 +31,6 @@ MODULES = Path(__file__).parents[1] / "fakes"
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 NETWORK = "ip link set lo up && ip addr add 10.77.0.1/32 dev lo && exec "
 LISTEN = "0A"
-# For the time of the visits.
-WAITS = """
-import time
-
-class Waits(tf.keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        time.sleep(0.5)
-
-def callbacks(context):
-    return [Waits()]
-"""
 
 
 @dataclass
@@ -120,7 +109,7 @@ def observed() -> Iterator[Observed]:
     with (folder / "output").open("w") as output:
         run = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", NETWORK + command],  # noqa: S607
-            env={**os.environ, "TMPDIR": str(temporary)},
+            env={**os.environ, "TMPDIR": str(temporary), "WAITS": "0.5"},  # so that there is time for visits
             stdout=output,
             stderr=subprocess.STDOUT,
             umask=0o022,

@@ -102,7 +102,7 @@ def _become(request: dict[str, Any]) -> None:
 
 def _run(arguments: list[str]) -> None:
     """Runs what `python ARGUMENTS` would: `-m MODULE`, `-c CODE` or a file."""
-    option, *others = arguments if arguments[0] != "-u" else arguments[1:]
+    option, *others = arguments[1:] if arguments[0] == "-u" else arguments  # pytest-xdist flushes by itself
     if option == "-m":
         sys.path[0], sys.argv = os.getcwd(), others
         runpy.run_module(others[0], run_name="__main__", alter_sys=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from running import children
-from small_project import LINE, LINEAR_MODEL, write_project
+from small_project import LINE, LINEAR_MODEL, WAITS, write_project
 
 from tfx_distribute.pipelines.cli.main import main
 
@@ -190,18 +190,6 @@ def test_transforms_that_fail(project, command):
         run = command("run", project / "pipeline.yaml")
         assert run.code == 1
         assert [message for message in ("✗ Transform", *messages) if message not in run.output] == [], run.output
-
-
-WAITS = """
-import os, time
-
-class Waits(tf.keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        time.sleep(float(os.environ.get("WAITS", 0)))
-
-def callbacks(context):
-    return [Waits()]
-"""
 
 
 @pytest.mark.e2e
